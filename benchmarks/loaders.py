@@ -64,7 +64,7 @@ def stateful(data: Dataset, workers: int, state: Any) -> Opened:
     part = StatefulLoader("loader", StatefulDataLoader(data, BATCH, shuffle=True, num_workers=workers), 0, 1)
     if state:
         part.load_state_dict(state)
-    return part.begin(0), part.state_dict
+    return part.begin_epoch(0), part.state_dict
 
 
 WAYS = {

@@ -182,7 +182,7 @@ def test_what_was_frozen_or_freed_at_an_epoch_is_so_after_a_restart(
 def test_the_modes_of_layers_that_a_model_has_no_more_are_left_out() -> None:
     from torch import nn
 
-    from unbroken.training.torch.switches import MODES, Switches
+    from unbroken.training.torch.put_back import MODES, Switches
 
     models = [nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))) for count in (3, 2)]
     saved, here = (Switches({"model": model}, MODES) for model in models)

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
+from support.plain_adapter import PlainAdapter
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.framework_session import FrameworkSession
-from unbroken.training.torch.loader import resumable_loader
+from unbroken.training.torch.loader import ResumableLoader
 from unbroken.training.torch.samplers import Share
 from unbroken.training.torch.samples import seed_samples
 
@@ -27,7 +27,7 @@ def numbers(loader) -> list[list[int]]:
 @pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_begins_where_it_was_told_and_the_next_epoch_at_its_beginning(workers: int) -> None:
-    whole, resumed = (resumable_loader(DATA, 3, 7, num_workers=workers) for _ in range(2))
+    whole, resumed = (ResumableLoader.make(DATA, 3, 7, num_workers=workers) for _ in range(2))
     epochs = []
     for epoch in (0, 1):
         whole.sampler.set_epoch(epoch)
@@ -48,7 +48,7 @@ def test_a_loader_begins_where_it_was_told_and_the_next_epoch_at_its_beginning(w
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_two_ranks_share_an_epoch_from_where_they_are_told_to_begin(start: int) -> None:
-    alone, *both = (resumable_loader(DATA, 3, 7) for _ in range(3))
+    alone, *both = (ResumableLoader.make(DATA, 3, 7) for _ in range(3))
     for rank, loader in enumerate(both):
         loader.share_with(Share(rank, 2))
         loader.go_to(0, start)
@@ -60,12 +60,12 @@ def test_two_ranks_share_an_epoch_from_where_they_are_told_to_begin(start: int) 
 
 
 def test_a_loader_does_not_go_on_in_other_data() -> None:
-    state = resumable_loader(DATA, 3, seed=7).state_dict()
+    state = ResumableLoader.make(DATA, 3, seed=7).state_dict()
 
     with pytest.raises(ValueError, match="was made with batches = 4, and the loader has 5; take the same data, batch"):
-        resumable_loader(DATA, 2, seed=7).load_state_dict(state)
+        ResumableLoader.make(DATA, 2, seed=7).load_state_dict(state)
     with pytest.raises(ValueError, match="was made with seed = 7, and the loader has 8"):
-        resumable_loader(DATA, 3, seed=8).load_state_dict(state)
+        ResumableLoader.make(DATA, 3, seed=8).load_state_dict(state)
 
 
 class Drawing(Dataset):
@@ -122,9 +122,9 @@ def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
 
-    assert FrameworkSession({}).contract is None
+    assert PlainAdapter()._link is None
     with pytest.raises(CheckpointError, match="2 ranks keep checkpoints in a folder, allowed: one process, Accel"):
-        FrameworkSession({}, tmp_path / "out")
+        PlainAdapter(folder=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -135,9 +135,8 @@ def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: py
 
     callback = UnbrokenCallback()
     strategy = pl.strategies.SingleDeviceStrategy("cpu")
-    trainer = SimpleNamespace(
-        world_size=1, global_rank=0, strategy=strategy, train_dataloader=DataLoader(DATA), accumulate_grad_batches=1
-    )
+    trainer = SimpleNamespace(world_size=1, global_rank=0, global_step=0, strategy=strategy, accumulate_grad_batches=1)
+    trainer.train_dataloader = DataLoader(DATA)
 
     callback.setup(trainer, None, "fit")
     with pytest.raises(TypeError, match=r"data come from a DataLoader, allowed: callback\.loader\(dataset, \.\.\.\)"):

@@ -44,13 +44,13 @@ def test_any_changes_of_the_number_of_ranks_give_every_sample_exactly_once(seed)
     assert seen == Counter(range(size))
 
 
-def test_batches_that_do_not_divide_by_the_ranks_are_halved():
-    assert one_step(13, 5, 2, 2) == ([[10, 11], [12]], 3)
-    assert one_step(13, 5, 1, 3) == ([[5, 6, 7], [8, 9], [10, 11, 12]], 3)
+def test_batches_that_do_not_divide_by_the_ranks_are_shared_evenly():
+    assert one_step(13, 5, 2, 2) == ([[10], [11, 12]], 3)
+    assert one_step(13, 5, 1, 3) == ([[5, 6], [7, 8, 9], [10, 11, 12]], 3)
 
 
 def test_fewer_samples_than_ranks_join_the_step_before():
-    assert one_step(11, 5, 0, 2) == ([[0, 1, 2, 3, 4, 10], [5, 6, 7, 8, 9]], 3)
+    assert one_step(11, 5, 0, 2) == ([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9, 10]], 3)
     assert one_step(11, 5, 2, 2) == ([[10], [10]], 3)  # there is no step before
 
 

@@ -11,25 +11,54 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
 from unbroken.training.core.position import Position
 from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, PlannedSampler, Share, seed_from
-from unbroken.training.torch.samples import Batches, alone
+from unbroken.training.torch.samples import Batches
 
 # How often a worker process looks for its parent where it cannot hear of its end.
 PARENT_SECONDS = 1.0
 _OURS = ("sampler", "batch_sampler", "generator")
-Loader = TypeVar("Loader", bound="ResumableLoader")
 
 
 class ResumableLoader(DataLoader[Any]):
     """Load data with a place as state: seed, epoch and batch.  The length is that of a whole epoch."""
 
     sampler: PlannedSampler
+
+    @classmethod
+    def make(
+        cls,
+        dataset: Dataset[Any],
+        batch_size: int | None,
+        seed: int,
+        *,
+        shuffle: bool = True,
+        order: Order | None = None,
+        drop_last: bool = False,
+        collate_fn: Callable[[Any], Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return a loader of one process, until `share_with` says otherwise; `options` are those of DataLoader."""
+        if not options.get("in_order", True):
+            raise TypeError(
+                "loader(in_order=False): batches would come in an order that no restart can go on with; allowed: True"
+            )
+        if refused := [name for name in _OURS if name in options]:
+            raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
+        if options.get("num_workers", 0) > 0:
+            options["worker_init_fn"] = WorkerStart(options.get("worker_init_fn"))
+        # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
+        # generator: without one of its own, each start of a loader draws from the global one.
+        options |= {"batch_size": None, "collate_fn": _as_it_is, "generator": torch.Generator()}
+        collate = collate_fn or (default_convert if batch_size is None else default_collate)
+        count, size = len(dataset), 1 if batch_size is None else batch_size  # type: ignore[arg-type]
+        sampler = PlannedSampler(count, seed, size, shuffle=shuffle, order=order, drop_last=drop_last)
+        return cls(Batches(dataset, collate, seed, has_batches=batch_size is None), sampler=sampler, **options)
 
     def __iter__(self) -> Any:
         return self.begin_epoch(self.sampler.position.epoch)
@@ -42,7 +71,7 @@ class ResumableLoader(DataLoader[Any]):
     def begin(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[Any]:
         """Begin to give these steps of an epoch."""
         self.generator.manual_seed(seed_from(self.sampler.seed, "workers", key))
-        self.sampler.request(key, indices, steps)
+        self.sampler.requested = key, indices, steps
         with start_of_workers(self):
             return super().__iter__()
 
@@ -71,46 +100,6 @@ class ResumableLoader(DataLoader[Any]):
                 )
         self.sampler.position = Position(state_dict["epoch"], state_dict["place"])
         self.sampler.restore(state_dict["epoch"], state_dict.get("order"))
-
-
-def make_loader(
-    kind: type[Loader],
-    dataset: Dataset[Any],
-    sampler: PlannedSampler,
-    collate_fn: Callable[[Any], Any] | None,
-    options: Mapping[str, Any],
-) -> Loader:
-    """Return the loader of a kind that gives the batches of a sampler; `options` are those of DataLoader."""
-    if not options.get("in_order", True):
-        raise TypeError(
-            "loader(in_order=False): batches would come in an order that no restart can go on with; allowed: True"
-        )
-    if refused := [name for name in _OURS if name in options]:
-        raise TypeError(f"loader() makes {', '.join(refused)} itself; for another order of the samples: order=")
-    if options.get("num_workers", 0) > 0:
-        options = {**options, "worker_init_fn": WorkerStart(options.get("worker_init_fn"))}
-    collate = alone(collate_fn) if sampler.batch_size is None else collate_fn or default_collate
-    # batch_size=None: Batches makes the batches, so that all random numbers of a batch are drawn in one place.
-    # generator: without one of its own, each start of a loader draws from the global one.
-    batches, generator = Batches(dataset, collate, sampler.seed), torch.Generator()
-    return kind(batches, batch_size=None, sampler=sampler, collate_fn=_as_it_is, generator=generator, **options)
-
-
-def resumable_loader(
-    dataset: Dataset[Any],
-    batch_size: int | None,
-    seed: int,
-    *,
-    shuffle: bool = True,
-    order: Order | None = None,
-    drop_last: bool = False,
-    collate_fn: Callable[[Any], Any] | None = None,
-    **options: Any,
-) -> ResumableLoader:
-    """Return a loader like that of `Training.loader`, of one process until `share_with` says otherwise."""
-    size = len(dataset)  # type: ignore[arg-type]
-    sampler = PlannedSampler(size, seed, batch_size, shuffle=shuffle, order=order, drop_last=drop_last)
-    return make_loader(ResumableLoader, dataset, sampler, collate_fn, options)
 
 
 def _as_it_is(batch: Any) -> Any:

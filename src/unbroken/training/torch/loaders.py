@@ -6,29 +6,20 @@ begin it again.  In a loop of your own the passes are counted, and a restart con
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any
+from weakref import WeakSet
 
 from torch.utils.data import DataLoader, Dataset
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.loop import NO_MORE
 from unbroken.training.core.position import Position
-from unbroken.training.torch.loader import ResumableLoader, end_workers, make_loader
+from unbroken.training.torch.loader import ResumableLoader, end_workers
 from unbroken.training.torch.process_group import Ranks, here
-from unbroken.training.torch.samplers import (
-    EpochKey,
-    EpochSteps,
-    Indices,
-    Order,
-    PlannedSampler,
-    as_tensor,
-    from_tensor,
-    seed_from,
-)
+from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, seed_from
 
 
 class Zone(Enum):
@@ -43,9 +34,9 @@ class Pass(Iterator[Any]):
     """Iterate over a loader once; `saved` is the number of the pass, and what else `state` returned."""
 
     def __init__(self, loader: TrackedLoader, kind: str, saved: Mapping[str, Any]) -> None:
-        self.number, self.is_over, self._given = saved.get("number", 0), False, 0
+        self.number, self._given = saved.get("number", 0), 0
         self._loader, key, order = loader, f"{kind}.{self.number}", saved.get("order")
-        self._indices = loader.drawn(key) if order is None else from_tensor(order)
+        self._indices = loader.draw(key) if order is None else order.clone()
         self._steps = loader.sampler.steps(self._indices, saved.get("start", 0))
         if saved.get("batches") not in (None, self._steps.batches):
             raise CheckpointError(
@@ -57,7 +48,7 @@ class Pass(Iterator[Any]):
     def __next__(self) -> Any:
         batch = next(self.iterator, NO_MORE)
         if batch is NO_MORE:
-            self.is_over = True
+            self._loader.in_use.discard(self)
             raise StopIteration
         self._given += 1
         return batch
@@ -74,7 +65,7 @@ class Pass(Iterator[Any]):
         """Return where a restart continues."""
         steps = self._steps
         found = {"number": self.number, "start": steps.place_after(self._given), "batches": steps.batches}
-        return found | ({"order": as_tensor(self._indices)} if self._loader.sampler.is_own else {})
+        return found | ({"order": self._indices} if self._loader.sampler.is_own else {})
 
 
 class TrackedLoader(ResumableLoader):
@@ -88,7 +79,7 @@ class TrackedLoader(ResumableLoader):
         self.sampler.share, self.sampler.position = loaders.ranks.share, loaders.position
         self._endless: Any = None  # the pass from which `_draws` draws
         self._draws: Iterator[Any] | None = None
-        self._open: list[weakref.ref[Pass]] = []
+        self.in_use: WeakSet[Pass] = WeakSet()
         self._next: dict[str, Any] = {}  # in a loop of your own: where the next pass begins
         self.load_state_dict(saved)
 
@@ -98,7 +89,7 @@ class TrackedLoader(ResumableLoader):
             self._next = {"number": found.number + 1}
         else:
             found = Pass(self, "pass", {"number": self._loaders.numbered(self.name)})
-        self._open = [each for each in self._open if each() is not None] + [weakref.ref(found)]
+        self.in_use.add(found)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -107,7 +98,7 @@ class TrackedLoader(ResumableLoader):
         found: dict[str, Any] = {"endless": self._endless.state() if self._endless else self._saved}
         if self._loaders.is_own_loop:
             found["seed"] = self.sampler.seed
-            found["pass"] = next((each.state() for each in self._alive), self._next)
+            found["pass"] = next((each.state() for each in self.in_use), self._next)
         elif at.batch:
             found["order"] = self.sampler.state(at.epoch)
         return {key: value for key, value in found.items() if value is not None}
@@ -122,27 +113,21 @@ class TrackedLoader(ResumableLoader):
         self.sampler.restore(self._loaders.position.epoch, state_dict.get("order"))
         self._saved = state_dict.get("endless")  # until the script asks for it
         self._next = dict(state_dict.get("pass") or {"number": 0})
-        self._open.clear()
+        self.in_use.clear()
         if self._endless:
             self._endless = Pass(self, "endless", self._saved or {})
 
-    def drawn(self, key: EpochKey) -> Indices:
-        """Draw the indices of a pass; in a loop of your own all ranks take the first one's."""
-        return self._shared(key) if self._loaders.is_own_loop else self.sampler.draw(key)
-
-    def _shared(self, key: EpochKey) -> Indices:
-        """Draw indices; if the order is the user's, all ranks take the first one's."""
+    def draw(self, key: EpochKey) -> Indices:
+        """Draw the indices of a pass; if the order is the user's, all ranks take the first one's."""
         sampler, ranks = self.sampler, self._loaders.ranks
-        if not sampler.is_own or ranks.size == 1:
-            return sampler.draw(key)
-        return from_tensor(ranks.broadcast(as_tensor(sampler.draw(key))))
+        return ranks.broadcast(sampler.draw(key)) if sampler.is_own else sampler.draw(key)
 
-    def enter_epoch(self, epoch: int) -> EpochSteps:
+    def enter_epoch(self, at: Position) -> EpochSteps:
         """Return the steps that are left; the user's order is drawn here, not where a length was asked."""
-        at, sampler = self.sampler.position, self.sampler
+        sampler = self.sampler
         if sampler.is_own and not at.batch:
-            sampler.restore(epoch, as_tensor(self._shared(epoch)))
-        return sampler.steps(sampler.of(epoch), at.batch)
+            sampler.restore(at.epoch, self.draw(at.epoch))
+        return sampler.steps(sampler.of(at.epoch), at.batch)
 
     def begin_endless(self) -> Iterator[Any]:
         """Return the iterator over pass after pass, each in an order of its own; there is one."""
@@ -161,16 +146,11 @@ class TrackedLoader(ResumableLoader):
             batch = next(self._endless, NO_MORE)
         return batch
 
-    @property
-    def _alive(self) -> list[Pass]:
-        found = (opened() for opened in self._open)
-        return [each for each in found if each is not None and not each.is_over]
-
     def check_passes(self) -> None:
         """Raise TypeError if a pass is in use that a restart could not continue."""
-        is_own_loop, alive = self._loaders.is_own_loop, self._alive
+        is_own_loop = self._loaders.is_own_loop
         # A loop of your own continues one.
-        if len(alive) > 1 if is_own_loop else any(each.left > 0 for each in alive):
+        if len(self.in_use) > 1 if is_own_loop else any(each.left > 0 for each in self.in_use):
             other, owner = ("another one", "loaders") if is_own_loop else ("batches()", "training")
             raise TypeError(
                 f"an iterator over loader {self.name} is in use next to {other}, and a restart would begin it again; "
@@ -219,9 +199,8 @@ class Loaders:
         """
         name = self.numbered()
         seed = self._seed if name == "0" else seed_from(self._seed, "loader", name)
-        size = len(dataset)  # type: ignore[arg-type]
-        sampler = PlannedSampler(size, seed, batch_size, shuffle=shuffle, order=order, drop_last=drop_last)
-        loader = make_loader(TrackedLoader, dataset, sampler, collate_fn, options)
+        options |= {"shuffle": shuffle, "order": order, "drop_last": drop_last, "collate_fn": collate_fn}
+        loader = TrackedLoader.make(dataset, batch_size, seed, **options)
         self._made[name] = loader
         loader.track(name, self, self._saved.pop(name, {}))
         return loader

@@ -1,10 +1,15 @@
-"""Give a saved state back to its part, and check that it is the saved one: names, types, bits."""
+"""Give a saved state back to its part, and check that it is the saved one: names, types, bits.
+
+No `state_dict` holds what a script may change at an epoch: `requires_grad`, train or eval of each module, the numbers
+and texts on a module (the `p` of a dropout, how many updates a metric had), and which parameters a group of an
+optimizer has.
+"""
 
 from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,12 +19,20 @@ from unbroken.errors import CheckpointError
 from unbroken.training.torch.state import (
     Stateful,
     local,
+    modules_in,
     only,
+    parameters_in,
     parameters_of,
     places,
     plainly_named,
     state_of,
 )
+
+_MOST_NAMES = 3
+# Of a module: `eval()` sets the first; Lightning's BaseFinetuning sets the second where it freezes BatchNorm.
+MODES = ("training", "track_running_stats")
+# What torch notes there for itself.
+_NOT_OURS = frozenset(["_is_full_backward_hook"])
 
 
 def put_back(parts: Mapping[str, Stateful], states: Mapping[str, Any], source: str) -> None:
@@ -99,6 +112,86 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
 
 
+class Switches:
+    """Save the switches of all models and optimizers among the parts.
+
+    A module's values are saved as far as they have changed since this object was made; with `names` these alone.
+    """
+
+    def __init__(self, parts: Mapping[str, object], names: Collection[str] | None = None) -> None:
+        self._parts, self._names = parts, names
+        self._optimizers = only(parts, torch.optim.Optimizer)
+        self._first = {path: self._values_on(module) for path, module in modules_in(parts)}
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it, by the names that parameters and modules have without `torch.compile`."""
+        parameters = parameters_in(self._parts)
+        now = {path: self._values_on(module) for path, module in modules_in(self._parts)}
+        changed = {path: _changed(self._first.get(path, {}), values) for path, values in now.items()}
+        return {
+            "frozen": [name for name, each in parameters.items() if not each.requires_grad],
+            "groups": {name: _groups_of(part, parameters) for name, part in self._optimizers.items()},
+            "on_modules": {path: values for path, values in changed.items() if values},
+        }
+
+    def fit_groups(self, saved: Mapping[str, Any], source: str) -> None:
+        """Bring the parameters of each group into the order that they had, by which an optimizer's state is loaded.
+
+        Raise CheckpointError if a group has other parameters than it had.
+        """
+        parameters = parameters_in(self._parts)
+        for name in saved["groups"].keys() & self._optimizers.keys():
+            groups, here = self._optimizers[name].param_groups, _groups_of(self._optimizers[name], parameters)
+            for number, (group, had, has) in enumerate(zip(groups, saved["groups"][name], here, strict=False)):
+                if sorted(had) == sorted(has):
+                    group["params"][:] = [parameters[each] for each in had]
+                elif len(had) == len(has):  # else torch says so
+                    lost, new = [each for each in had if each not in has], [each for each in has if each not in had]
+                    raise CheckpointError(
+                        f"{source}: group {number} of {name!r} had {listed(lost)}, and has {listed(new)} now; allowed: "
+                        "the same parameters"
+                    )
+
+    def put_back(self, saved: Mapping[str, Any]) -> str:
+        """Restore all of it; return a line that names the parameters whose requires_grad differed, "" if none did."""
+        frozen, unlike = set(saved["frozen"]), []
+        for name, parameter in parameters_in(self._parts).items():
+            if parameter.requires_grad == (name in frozen) and parameter.is_leaf:
+                parameter.requires_grad_(name not in frozen)
+                unlike.append(name)
+        for path, module in modules_in(self._parts):
+            wanted = {**self._first.get(path, {}), **saved["on_modules"].get(path, {})}
+            here = vars(module)  # in which a tensor may have come to where nothing was
+            here.update({key: wanted[key] for key in wanted if key not in here or key in self._values_on(module)})
+        if not unlike:
+            return ""
+        value = "True" if unlike[0] not in frozen else "False"
+        return (
+            f"requires_grad of {listed(unlike)} is put back as it was in the checkpoint, where it is {value}; to "
+            "change it, type: if training.epoch == ...: before batches()"
+        )
+
+    def _values_on(self, module: torch.nn.Module) -> dict[str, Any]:
+        kinds = (bool, int, float, str, type(None))
+        found = {key: value for key, value in vars(module).items() if type(value) in kinds and key not in _NOT_OURS}
+        return {key: value for key, value in found.items() if self._names is None or key in self._names}
+
+
+def _changed(first: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in now.items() if key not in first or not are_same(first[key], value)}
+
+
+def _groups_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    names = {id(each): name for name, each in parameters.items()}
+    return [[names[id(each)] for each in group["params"]] for group in optimizer.param_groups]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMES} more" if names[_MOST_NAMES:] else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
 class Repeated:
     """Hold the parts as they were when the repetition began; `parts` are those without loaders and data sets."""
 
@@ -131,11 +224,8 @@ def _has_weights(part: object) -> bool:
     return isinstance(part, torch.nn.Module) and next(part.parameters(), None) is not None
 
 
-def _versions(parts: Mapping[str, object]) -> dict[str, tuple[int, int]]:
-    """Return for each weight and buffer of a model which one it is, and how often it was changed."""
-    found: dict[str, tuple[int, int]] = {}
-    for name, model in only(parts, torch.nn.Module).items():
-        if _has_weights(model):
-            named = (*model.named_parameters(), *model.named_buffers())
-            found |= {f"{name}.{key}": (id(each), each._version) for key, each in named if not each.is_inference()}
-    return found
+def _versions(parts: Mapping[str, object]) -> list[tuple[int, int]]:
+    """Return for each weight and buffer of the models which one it is, and how often it was changed."""
+    models = filter(_has_weights, only(parts, torch.nn.Module).values())
+    tensors = [each for model in models for each in (*model.parameters(), *model.buffers())]
+    return [(id(each), each._version) for each in tensors if not each.is_inference()]

@@ -11,7 +11,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,12 +19,15 @@ from torch.utils.data.distributed import DistributedSampler
 
 from unbroken.training.core.position import Position
 
-SHORT = np.iinfo(np.int32)
+SHORT = torch.iinfo(torch.int32)
 # An order draws the indices of one epoch from a generator that is seeded for that epoch.
 Order = Callable[[torch.Generator], Sequence[int] | torch.Tensor]
-Indices: TypeAlias = "array[int] | range"
+Indices: TypeAlias = torch.Tensor | range
 # An epoch by its number; a further pass in it, whose order is another one, as "3.1".
 EpochKey: TypeAlias = int | str
+
+# More batches than any epoch has: how long it is is unknown.
+NO_END = 2**40
 
 
 def seed_from(*parts: int | str) -> int:
@@ -54,9 +57,8 @@ class EpochSteps:
     """Iterate over the steps from a place in an epoch's row of batches to its end, as one rank sees them.
 
     Each has a batch for every rank: the places of its samples in the order of the epoch.  If fewer batches than ranks
-    remain, `drop_last` leaves them out; else they are divided, so that each rank gets some samples.  If there are fewer
-    samples than ranks, they join the step before; without one, some are taken twice, at most one less than there are
-    ranks.
+    remain, `drop_last` leaves them out; else the ranks share their samples evenly.  If there are fewer samples than
+    ranks, the step before takes them too; without one, or with batches of one sample, some are taken twice.
     """
 
     def __init__(
@@ -71,60 +73,38 @@ class EpochSteps:
         self._samples, self._size, self._share, self._start = samples, batch_size, share, start
         whole, rest = divmod(samples, batch_size)
         self.batches = whole + (rest > 0 and not drop_last)  # of the whole epoch, all ranks together
-        self.per_step = share.ranks
         self._whole, tail = divmod(max(self.batches - start, 0), share.ranks)
-        self._last: list[Sequence[int]] = []
+        self._last = range(0)  # what all ranks share in the last step
         if tail and not drop_last:
-            self._last = self._shared_tail([self._batch(self.batches - tail + number) for number in range(tail)])
+            is_little = self.samples(self.batches - tail, self.batches) < share.ranks
+            self._whole -= is_little and self._whole > 0 and batch_size > 1
+            self._last = range((start + self._whole * share.ranks) * batch_size, samples)
 
     def __len__(self) -> int:
         return self._whole + bool(self._last)
 
-    def __iter__(self) -> Iterator[Sequence[int]]:
+    def __iter__(self) -> Iterator[range]:
+        rank, ranks, size = self._share.rank, self._share.ranks, self._size
         for step in range(self._whole):
-            yield self._batch(self._start + step * self._share.ranks + self._share.rank)
-        if self._last:
-            yield self._last[self._share.rank]
-
-    @property
-    def has_more(self) -> bool:
-        return len(self) > 0
-
-    def end_after(self, place: int) -> int:
-        """Return where in the row the step from `place` on ends; the last step takes the remaining batches too."""
-        last = self._start + (len(self) - 1) * self._share.ranks
-        return self.batches if place >= last else place + self._share.ranks
+            first = (self._start + step * ranks + rank) * size
+            yield range(first, min(first + size, self._samples))
+        count = len(self._last)
+        if count >= ranks:
+            yield self._last[rank * count // ranks : (rank + 1) * count // ranks]
+        elif count:
+            yield self._last[rank % count : rank % count + 1]
 
     def place_after(self, steps: int) -> int:
-        """Return where in the row the place lies that is so many of these steps after the first one's begin."""
-        return self.batches if steps >= len(self) else max(self._start + steps * self._share.ranks, 0)
+        """Return where in the row so many of these steps end; the last one takes the remaining batches too."""
+        return self.batches if steps >= len(self) else self._start + steps * self._share.ranks
+
+    def end_after(self, place: int) -> int:
+        """Return where in the row the step from `place` on ends."""
+        return self.place_after((place - self._start) // self._share.ranks + 1)
 
     def samples(self, start: int, end: int) -> int:
         """Return how many samples the row has from `start` to `end`."""
         return min(end * self._size, self._samples) - start * self._size
-
-    def _batch(self, number: int) -> range:
-        return range(number * self._size, min((number + 1) * self._size, self._samples))
-
-    def _shared_tail(self, tail: list[range]) -> list[Sequence[int]]:
-        ranks, places = self._share.ranks, [place for batch in tail for place in batch]
-        if len(places) >= ranks:
-            return _divided(tail, ranks)
-        if not self._whole or self._size == 1:
-            return [[places[rank % len(places)]] for rank in range(ranks)]
-        self._whole -= 1
-        first = self._start + self._whole * ranks
-        return [[*self._batch(first + rank), *places[rank : rank + 1]] for rank in range(ranks)]
-
-
-def _divided(batches: Sequence[Sequence[int]], count: int) -> list[Sequence[int]]:
-    """Split the batches into `count` non-empty ones of the same samples, by halving the largest again and again."""
-    found = list(batches)
-    while len(found) < count:
-        at = max(range(len(found)), key=lambda number: len(found[number]))
-        half = (len(found[at]) + 1) // 2
-        found[at : at + 1] = [found[at][:half], found[at][half:]]
-    return found
 
 
 class PlannedSampler(DistributedSampler[SampleKey]):
@@ -138,7 +118,7 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         self,
         size: int,
         seed: int,
-        batch_size: int | None,  # None: each sample is a batch already
+        batch_size: int,
         *,
         shuffle: bool = True,
         order: Order | None = None,
@@ -146,18 +126,20 @@ class PlannedSampler(DistributedSampler[SampleKey]):
     ) -> None:
         self.seed, self.position, self.share = seed, Position(), Share()
         self.is_own = order is not None  # by the user: it may depend on more than seed and epoch
-        self.batch_size, self._size, self._drop_last = batch_size, size, drop_last
+        self._size, self._batch_size, self._drop_last = size, batch_size, drop_last
         self._shuffle, self._order = shuffle, order or self._plain
         self._known: tuple[EpochKey, Indices] = (-1, range(0))
-        self._requested: tuple[EpochKey, Indices, EpochSteps] | None = None
+        # For iterations that begin from here on: a loader may begin several, and use the last.
+        self.requested: tuple[EpochKey, Indices, EpochSteps] | None = None
 
     def __iter__(self) -> Iterator[SampleKey]:
         epoch = self.position.epoch  # unless steps were requested, by the time that an iteration begins
-        return self._keys(*self._requested or (epoch, self.of(epoch), self.steps(self.of(epoch))))
+        return self._keys(*self.requested or (epoch, self.of(epoch), self.steps(self.of(epoch))))
 
     def _keys(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[SampleKey]:
         for places in steps:
-            chosen = [indices[place] for place in places]
+            part = indices[places.start : places.stop]
+            chosen = part if isinstance(part, range) else part.tolist()
             # In the user's order a sample may come again, and then it is not twice the same.
             yield SampleKey(key, chosen, places if self.is_own else chosen)
 
@@ -169,14 +151,9 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         if epoch != self.position.epoch:
             self.position = Position(epoch)
 
-    def request(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> None:
-        """Give these steps to iterations that begin from here on (a loader may begin several and use the last)."""
-        self._requested = key, indices, steps
-
     def steps(self, indices: Indices, start: int = 0) -> EpochSteps:
         """Return this rank's steps of an epoch with these indices, from a place in its row on."""
-        size = 1 if self.batch_size is None else self.batch_size
-        return EpochSteps(len(indices), size, self.share, start, drop_last=self._drop_last)
+        return EpochSteps(len(indices), self._batch_size, self.share, start, drop_last=self._drop_last)
 
     def draw(self, epoch: EpochKey) -> Indices:
         """Return the indices of an epoch as the order gives them now: four bytes each, eight above two billion samples.
@@ -184,15 +161,16 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         Raise TypeError if the order gives something other than integers, such as a mask.
         """
         indices = self._order(torch.Generator().manual_seed(seed_from(self.seed, "order", epoch)))
-        if isinstance(indices, range):
+        if isinstance(indices, range) and not self.is_own:
             return indices
         if not isinstance(indices, torch.Tensor):
-            return _compact(np.asarray(array("q", indices)))
+            indices = torch.from_numpy(np.asarray(array("q", indices)))
         if indices.is_floating_point() or indices.dtype == torch.bool:
             raise TypeError(
                 f"order gave a tensor of {indices.dtype}, allowed: whole numbers, such as mask.nonzero()[:, 0]"
             )
-        return _compact(indices.numpy())
+        is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
+        return indices.to("cpu", torch.int32 if is_short else torch.int64, copy=True)
 
     def _plain(self, generator: torch.Generator) -> torch.Tensor | range:
         return torch.randperm(self._size, generator=generator) if self._shuffle else range(self._size)
@@ -203,29 +181,11 @@ class PlannedSampler(DistributedSampler[SampleKey]):
             self._known = (epoch, self.draw(epoch))
         return self._known[1]
 
-    def state(self, epoch: EpochKey) -> torch.Tensor | None:
+    def state(self, epoch: EpochKey) -> Indices | None:
         """Return the indices that the user's order gave for the epoch; None where they are a function of the seed."""
-        return as_tensor(self._known[1]) if self.is_own and self._known[0] == epoch else None
+        return self._known[1] if self.is_own and self._known[0] == epoch else None
 
-    def restore(self, epoch: EpochKey, state: torch.Tensor | None) -> None:
+    def restore(self, epoch: EpochKey, state: Indices | None) -> None:
         """Continue with what `state` returned, whatever the user's order would give now; with None it draws again."""
-        if self.is_own:
-            self._known = (-1, range(0)) if state is None else (epoch, from_tensor(state))
-
-
-def _compact(indices: np.ndarray[Any, Any]) -> array[int]:
-    """Return the indices as an array; a list would take ten times the memory."""
-    is_short = not len(indices) or (indices.min() >= SHORT.min and indices.max() <= SHORT.max)
-    found = array("i" if is_short else "q")
-    found.frombytes(np.ascontiguousarray(indices, dtype=SHORT.dtype if is_short else np.int64).data.cast("B"))
-    return found
-
-
-def as_tensor(indices: Indices | array[float]) -> torch.Tensor:
-    """Return indices in the form in which a state keeps them."""
-    return torch.from_numpy(np.array(indices))
-
-
-def from_tensor(state: torch.Tensor) -> Indices:
-    """Return what `as_tensor` was given."""
-    return _compact(state.numpy())
+        if self.is_own:  # a copy, because a state may lie in a file
+            self._known = (-1, range(0)) if state is None else (epoch, torch.as_tensor(state).clone())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, StackDataset, Subset, default_convert
+from torch.utils.data import DataLoader, Dataset, IterableDataset, StackDataset, Subset
 
 from unbroken.training.torch import random_state
 from unbroken.training.torch.random_state import GLOBAL, kept, own_generators
@@ -22,8 +21,11 @@ class Batches(Dataset[Any]):
     So a batch is the same wherever it is made, and making it leaves no trace in this process's generators.
     """
 
-    def __init__(self, dataset: Dataset[Any], collate: Callable[[list[Any]], Any], seed: int) -> None:
+    def __init__(
+        self, dataset: Dataset[Any], collate: Callable[[Any], Any], seed: int, *, has_batches: bool = False
+    ) -> None:
         self.dataset, self._collate, self._seed = dataset, collate, seed
+        self._has_batches = has_batches  # each sample is one already
         self._own: list[RandomGenerator] = []
         self._epoch: EpochKey | None = None  # in which generators of its own were looked for
 
@@ -31,10 +33,6 @@ class Batches(Dataset[Any]):
         return len(self.dataset)  # type: ignore[arg-type]
 
     def __getitem__(self, key: Any) -> Any:
-        return self.make_batch(key)
-
-    def make_batch(self, key: SampleKey) -> Any:
-        """Return the batch of a key."""
         if self._epoch == key.epoch:
             return self._drawn(key)
         self._find_own()
@@ -53,7 +51,7 @@ class Batches(Dataset[Any]):
         with kept([*GLOBAL, *self._own]):
             samples = self._samples(key)
             self._reseed("batch", key.epoch, *key.numbers[:1])
-            return self._collate(samples)
+            return self._collate(samples[0] if self._has_batches else samples)
 
     def _samples(self, key: SampleKey) -> list[Any]:
         """Return the samples of a batch, all at once with one seed if the data set can do so."""
@@ -101,7 +99,7 @@ class SeededSamples(Batches):
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         return self.dataset[index]
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
@@ -117,7 +115,7 @@ class SeededSamples(Batches):
 
     def collate(self, found: Any) -> Any:
         """Return the batch of a key."""
-        return self.make_batch(found) if isinstance(found, SampleKey) else self._collate(found)
+        return super().__getitem__(found) if isinstance(found, SampleKey) else self._collate(found)
 
 
 def seed_samples(loader: Any, seed: int) -> SeededSamples | None:
@@ -136,12 +134,3 @@ def seed_samples(loader: Any, seed: int) -> SeededSamples | None:
     inner.collate_fn = seeded.collate
     vars(inner)["dataset"] = seeded  # torch forbids to set it, so that its samplers stay right: they do
     return seeded
-
-
-def alone(convert: Callable[[Any], Any] | None) -> Callable[[list[Any]], Any]:
-    """Return the `collate_fn` of batch_size=None, where each sample is a batch already, as in DataLoader."""
-    return functools.partial(_converted, convert or default_convert)
-
-
-def _converted(convert: Callable[[Any], Any], samples: list[Any]) -> Any:
-    return convert(samples[0])

@@ -11,10 +11,10 @@ import random
 import sys
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -72,34 +72,28 @@ def _refuse_unknown_kind(tensor: torch.Tensor, where: str) -> None:
     if kind not in (torch.Tensor, torch.nn.Parameter, DTensor, *torch.serialization.get_safe_globals()):
         name = f"{kind.__module__}.{kind.__qualname__}"
         raise CheckpointError(
-            f"{where} is a {name}, a kind of tensor that cannot be read back safely; allowed: plain tensors; if that "
-            f"class is to be trusted, type torch.serialization.add_safe_globals([{kind.__qualname__}]) before Training"
+            f"{_named(where)} is a {name}, a kind of tensor that cannot be read back safely; allowed: plain tensors; "
+            "if that class is to be trusted, type "
+            f"torch.serialization.add_safe_globals([{kind.__qualname__}]) before Training"
         )
 
 
 def _canonical_container(value: object, where: str) -> Any:
     kind = type(value)
-    if kind in (dict, OrderedDict, Counter) and isinstance(value, dict):
-        return _canonical_dict(value, where)
-    if kind in (list, tuple, set) and isinstance(value, Iterable):
-        return kind(canonical(item, f"{where}.{index}") for index, item in enumerate(value))
+    if kind in (dict, OrderedDict, Counter, list, tuple):
+        return mapped(value, canonical, where, lambda key: canonical(key, where))
+    if isinstance(value, set) and kind is set:
+        return {canonical(item, where) for item in value}
     if kind in (torch.dtype, torch.device, complex) or kind in torch.serialization.get_safe_globals():
         return value
     raise CheckpointError(
-        f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be read back safely; allowed: tensors, "
-        "numbers, text, None, and dict, list, tuple or set of them; type: float(...) or torch.from_numpy(...)"
+        f"{_named(where)} is a {kind.__module__}.{kind.__qualname__}, which cannot be read back safely; allowed: "
+        "tensors, numbers, text, None, and dict, list, tuple or set of them; type: float(...) or torch.from_numpy(...)"
     )
 
 
-def _canonical_dict(value: dict[Any, Any], where: str) -> dict[Any, Any]:
-    fresh = type(value)()
-    for key, item in value.items():
-        fresh[canonical(key, where)] = canonical(item, f"{where}.{key}")
-    # torch.nn.Module keeps the format versions of its parts in an attribute of its state's dictionary.
-    metadata = getattr(value, "_metadata", None)
-    if metadata is not None:
-        fresh._metadata = canonical(metadata, where)  # type: ignore[attr-defined]
-    return fresh
+def _named(where: str) -> str:
+    return where.replace("/", ".")
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -189,25 +183,24 @@ def parameters_in(parts: Mapping[str, object]) -> dict[str, torch.Tensor]:
 
 
 def one_by_one(parts: Mapping[str, Part | Sequence[Part]]) -> dict[str, Part]:
-    """Return the parts, those of a list by its name and their number: `optimizer.0`."""
-    found: dict[str, Part] = {}
+    """Return the parts, those of a list by its name and their number: `optimizer.0`.
+
+    Raise TypeError for one whose state cannot be saved.
+    """
+    found: dict[str, Any] = {}
     for name, part in parts.items():
         if isinstance(part, (list, tuple)) and not isinstance(part, Stateful):
             found |= {f"{name}.{number}": each for number, each in enumerate(part)}
         else:
-            found[name] = cast(Part, part)
-    return found
-
-
-def check_parts(parts: Mapping[str, object]) -> None:
-    """Raise TypeError for a part given to Training whose state cannot be saved."""
-    for name, part in parts.items():
+            found[name] = part
+    for name, part in found.items():
         if not isinstance(part, (Stateful, RandomGenerator)):
             raise TypeError(
                 f"Training(state={{{name!r}: ...}}) "
                 f"is a {type(part).__name__}, allowed: what has state_dict and load_state_dict, "
                 "or a random generator of torch, numpy or Python"
             )
+    return found
 
 
 def check_origin(state: Mapping[str, Any], layout: int, seed: int, source: str) -> None:
@@ -262,14 +255,16 @@ def torch_load(path: Path | BinaryIO, **options: Any) -> Any:
         return torch.load(path, **{"map_location": "cpu", "weights_only": True, **options})
 
 
-def mapped(value: Any, change: Callable[[Any, str], Any], where: str = "") -> Any:
+def mapped(
+    value: Any, change: Callable[[Any, str], Any], where: str = "", change_key: Callable[[Any], Any] = lambda key: key
+) -> Any:
     """Return a container with each item changed by a function of item and place ("model/weight"); else the value."""
     if isinstance(value, dict):
         fresh = type(value)()
         for key, item in value.items():
-            fresh[key] = change(item, f"{where}/{key}")
+            fresh[change_key(key)] = change(item, f"{where}/{key}")
         if hasattr(value, "_metadata"):  # torch.nn.Module keeps the format versions of its parts there
-            fresh._metadata = value._metadata  # type: ignore[attr-defined]
+            fresh._metadata = change(value._metadata, where)  # type: ignore[attr-defined]
         return fresh
     if type(value) in (list, tuple):
         return type(value)(change(item, f"{where}/{index}") for index, item in enumerate(value))

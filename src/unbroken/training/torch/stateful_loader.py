@@ -13,11 +13,12 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
+from unbroken.training.core.position import Position
 from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import are_same
 from unbroken.training.torch.random_state import reachable
-from unbroken.training.torch.samplers import seed_from
+from unbroken.training.torch.samplers import NO_END, EpochSteps, Share, seed_from
 from unbroken.training.torch.samples import SeededSamples, seed_samples
 from unbroken.training.torch.state import Stateful
 from unbroken.training.torch.streams import ResumableStream
@@ -38,31 +39,28 @@ class StatefulLoader:
     """
 
     def __init__(self, name: str, loader: DataLoader[Any], seed: int, ranks: int) -> None:
-        self._name, self.loader, self.per_step = name, loader, ranks  # a step of all ranks takes so many batches
+        self._name, self.loader, self._ranks = name, loader, ranks
         self._seed = seed_from(seed, "loader", name)
         self._seeded: SeededSamples | None = None
         self._number, self._is_begun = 0, False  # of the pass
         self._saved: Mapping[str, Any] = {}  # where the next one resumes
         self._unread: dict[str, tuple[object, Any]] = {}  # of workers that gave nothing since: state now, state then
         self._endless: Iterator[Any] | None = None
-        if problem := _problem(loader):
+        for problem in _problems(loader):
             raise TypeError(f"{self._where}: {problem}")
         if isinstance(loader.dataset, ResumableStream):
             loader.dataset.seed = self._seed
         elif not isinstance(loader.dataset, Stateful):
             self._seeded = seed_samples(loader, self._seed)
+        if loader.num_workers:
+            if _is_of_datasets(loader.dataset):
+                loader.collate_fn = check = DrawCheck(loader, self._where)
+                loader.worker_init_fn = check.begin
+            loader.worker_init_fn = WorkerStart(loader.worker_init_fn)
 
     @property
     def _where(self) -> str:
         return f"Training(state={{{self._name!r}: ...}})"
-
-    def prepare_workers(self) -> None:
-        """Make the workers survive the signals that are meant for the training."""
-        if self.loader.num_workers:
-            if _is_of_datasets(self.loader.dataset):
-                self.loader.collate_fn = check = DrawCheck(self.loader, self._where)
-                self.loader.worker_init_fn = check.begin
-            self.loader.worker_init_fn = WorkerStart(self.loader.worker_init_fn)
 
     def check_used(self) -> None:
         """Raise TypeError if the script iterates it itself: then nothing says where a restart has to continue."""
@@ -74,11 +72,11 @@ class StatefulLoader:
 
     def state_dict(self) -> dict[str, Any]:
         state = self._state() if self._is_begun else self._saved
-        return {"ranks": self.per_step, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
+        return {"ranks": self._ranks, "workers": self.loader.num_workers, "pass": self._number, "loader": state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from there in the next pass that begins; raise CheckpointError if this loader cannot."""
-        for name, here in (("ranks", self.per_step), ("workers", self.loader.num_workers)):
+        for name, here in (("ranks", self._ranks), ("workers", self.loader.num_workers)):
             if state[name] != here:
                 raise CheckpointError(
                     f"the state of the StatefulDataLoader {self._name!r} was made with {state[name]} {name}, now "
@@ -86,28 +84,13 @@ class StatefulLoader:
                 )
         self._is_begun, self._number, self._saved = False, state["pass"], state["loader"]
 
-    # --- what a training needs of its batches ---
-
-    has_more = True
-
-    @property
-    def batches(self) -> int | None:
-        """Return how many batches an epoch has, all ranks together; None if that is unknown."""
-        return None if isinstance(self.loader.dataset, IterableDataset) else len(self.loader) * self.per_step
-
-    def end_after(self, place: int) -> int:
-        """Return how many batches are finished after the step that begins at a place."""
-        return place + self.per_step
-
-    def samples(self, start: int, end: int) -> int:
-        """Return how many samples there are from one place to another."""
-        return (end - start) * (self.loader.batch_size or 1)
-
-    def enter_epoch(self, epoch: int) -> StatefulLoader:
-        """Return this, or raise TypeError if its batches are drawn elsewhere."""
+    def enter_epoch(self, at: Position) -> EpochSteps:
+        """Return the steps that are left; raise TypeError if the batches are drawn elsewhere."""
         if self._endless is not None:
             raise TypeError("batches(): the StatefulDataLoader is in endless() already; type one loader for each")
-        return self
+        is_stream, size = isinstance(self.loader.dataset, IterableDataset), self.loader.batch_size or 1
+        batches = NO_END if is_stream else len(self.loader) * self._ranks
+        return EpochSteps(batches * size, size, Share(0, self._ranks), at.batch)
 
     def begin_epoch(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""
@@ -245,50 +228,39 @@ def _has_stream(state: object) -> bool:
     return any(each is not None for each in own) or any(map(_has_stream, state.values()))
 
 
-def _problem(loader: DataLoader[Any]) -> str:
-    """Return why torchdata would silently resume with other samples; empty if it would not."""
+def _problems(loader: DataLoader[Any]) -> Iterator[str]:
+    """Yield why torchdata would silently resume with other samples."""
+    data, is_stream = loader.dataset, isinstance(loader.dataset, IterableDataset)
     if not any(kind.__module__.startswith("torchdata.") for kind in type(loader).__mro__):
-        return f"a {type(loader).__name__} is no StatefulDataLoader of torchdata; allowed: that one; type {STREAM}"
+        yield f"a {type(loader).__name__} is no StatefulDataLoader of torchdata; allowed: that one; type {STREAM}"
     if not getattr(loader, "in_order", True):
-        return "the StatefulDataLoader has in_order=False; allowed: True"
+        yield "the StatefulDataLoader has in_order=False; allowed: True"
     if loader.generator is not None:
-        return (
+        yield (
             "the StatefulDataLoader has a generator of its own, which moves on when an epoch begins; allowed: none "
             "(unbroken seeds each epoch)"
         )
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
-        return (
+        yield (
             f"torchdata cannot go on with the order of a {type(sampler).__name__} of torch; allowed: shuffle=True, a "
             "sampler with state_dict, or Training.loader(order=...)"
         )
-    if loader.batch_size is None and loader.batch_sampler is None and not isinstance(loader.dataset, IterableDataset):
-        return "the StatefulDataLoader has batch_size=None; allowed: a number, or training.loader(batch_size=None)"
-    return _problem_of_data(loader)
-
-
-def _problem_of_data(loader: DataLoader[Any]) -> str:
-    data = loader.dataset
-    is_wrapped = isinstance(data, ResumableStream)
-    if loader.persistent_workers and hasattr(data, "set_epoch") and not (is_wrapped or _is_of_datasets(data)):
-        return "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
-    parts = filter(_is_of_datasets, reachable(data) if isinstance(data, IterableDataset) else ())
-    return next(filter(None, (_problem_of_stream(part, is_wrapped=is_wrapped) for part in parts)), "")
+    if loader.batch_size is None and loader.batch_sampler is None and not is_stream:
+        yield "the StatefulDataLoader has batch_size=None; allowed: a number, or training.loader(batch_size=None)"
+    hears = isinstance(data, ResumableStream) or _is_of_datasets(data) or not hasattr(data, "set_epoch")
+    if loader.persistent_workers and not hears:
+        yield "with persistent_workers=True no worker hears of the data set's set_epoch; allowed: False"
+    for part in filter(_is_of_datasets, reachable(data) if is_stream else ()):
+        generator, what = getattr(part, "generator", None), UNRESUMABLE.get(type(part).__name__)
+        if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
+            yield "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
+        if what and not isinstance(data, ResumableStream):
+            yield f"datasets cannot resume what {what} gives, whatever its state_dict says; type {STREAM}"
 
 
 def _is_of_datasets(part: object) -> bool:
     return type(part).__module__.startswith("datasets.")
-
-
-def _problem_of_stream(part: object, *, is_wrapped: bool) -> str:
-    """Return what of a streaming data set of Hugging Face does not resume."""
-    generator = getattr(part, "generator", None)
-    if isinstance(generator, np.random.Generator) and _is_unseeded(generator):
-        return "the data set is shuffled or mixed without a seed, so each start has another order; type seed=0 there"
-    what = UNRESUMABLE.get(type(part).__name__)
-    if not what or is_wrapped:
-        return ""
-    return f"datasets cannot resume what {what} gives, whatever its state_dict says; type {STREAM}"
 
 
 def _is_unseeded(generator: np.random.Generator) -> bool:

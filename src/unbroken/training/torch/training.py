@@ -23,7 +23,7 @@ from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders, TrackedLoader
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.samplers import EpochSteps
+from unbroken.training.torch.samplers import NO_END, EpochSteps
 from unbroken.training.torch.schedules import too_short
 from unbroken.training.torch.state import one_by_one
 from unbroken.training.torch.stateful_loader import StatefulLoader, not_resumable
@@ -83,7 +83,8 @@ class Training(Loop):
             self._ranks,
             notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
-            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
+            where=self._where,
+            leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
             loaders=[self._loaders],
             validate=validate,
@@ -91,11 +92,8 @@ class Training(Loop):
             is_prepared=prepare is not None,
             must_be_finite=bool(guard.finite),
         )
-        if link := TorchWriter.of(folder, saves, self._content):
-            self._link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
-            self._resume(link)
-        else:
-            self._log.open(self._ranks, 0)
+        self._link = TorchWriter.of(folder, saves, self._content)
+        self._resume()
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
@@ -131,14 +129,17 @@ class Training(Loop):
         source = loader if isinstance(loader, TrackedLoader) else self._part_of(loader)
         if source is None:
             raise not_resumable(loader)
-        feed = self._enter(source)
+        steps = self._enter(source)
         if self._course.is_epoch_over:
             self._put_back()
             return
         iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
-            yield from self._train(iterator, feed.samples, feed.end_after)
+            for number, batch in enumerate(self._train(iterator, steps.samples, steps.end_after)):
+                yield batch
+                if number == 0:  # now, not only when it is to be saved
+                    self._content.check()
         finally:
             if not loader.persistent_workers:
                 end_workers(iterator)
@@ -191,25 +192,23 @@ class Training(Loop):
         """Return the part that a StatefulDataLoader is, if it is one."""
         return next((part for part in self._content.stateful.values() if part.loader is loader), None)
 
-    def _enter(self, source: TrackedLoader | StatefulLoader) -> EpochSteps | StatefulLoader:
+    def _enter(self, source: TrackedLoader | StatefulLoader) -> EpochSteps:
         """Check that the loader fits the position in the epoch, and note how long the epoch is."""
         course, position = self._course, self._course.position
-        feed = source.enter_epoch(position.epoch)
-        course.per_step = feed.per_step
+        steps = source.enter_epoch(position)
         self._check_once()
-        batches = feed.batches
-        if batches is None and course.unit == UNITS[0]:
+        if steps.batches < NO_END:
+            course.begin(steps.batches, "the loader has")
+            if not len(steps):
+                position.batch = steps.batches  # with drop_last, the rest is not enough for all ranks
+        elif course.unit == UNITS[0]:
             raise TypeError(
                 "batches(): the epochs of an IterableDataset are of unknown length; allowed: a goal in steps"
             )
-        if batches is not None:
-            course.begin(batches, "the loader has")
         elif not position.batch:
             position.batches = None
-        if batches is not None and not feed.has_more:
-            position.batch = batches  # with drop_last, the rest is not enough for all ranks
         self._check_schedules()
-        return feed
+        return steps
 
     def _check_schedules(self) -> None:
         """Compare the schedules' length with the goal at the beginning of this process's first and second epoch."""
@@ -219,11 +218,7 @@ class Training(Loop):
 
     def _save(self, done: float, **more: Any) -> None:
         if self._link:
-            step = self._course.position.step
-            self._link.save(Point(progress=self._progress(done), step=step, where=self._where(), **more))
-
-    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._content.check()
+            self._link.save(Point(progress=self._progress(done), step=self._course.position.step, **more))
 
     def _take_notes(self, state: Mapping[str, Any]) -> None:
         self._restore_common(state)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from unbroken.training.torch.gradients import Gradients
-from unbroken.training.torch.put_back import bits
+from unbroken.training.torch.put_back import bits, listed
 from unbroken.training.torch.state import (
     Stateful,
     local,
@@ -23,11 +23,11 @@ from unbroken.training.torch.state import (
     only,
     parameters_in,
     parameters_of,
+    places,
     state_of,
     tensors_in,
 )
 from unbroken.training.torch.stateful_loader import StatefulLoader
-from unbroken.training.torch.switches import listed
 
 # So many of the first bytes of a tensor are compared with what they were.
 COMPARED_BYTES = 1_000_000
@@ -124,11 +124,9 @@ class Unsaved:
                 )
 
     def _schedulers(self) -> Iterator[str]:
+        near = [each for part in self._parts.values() for each in _in_and_around(part)]  # one may be in another one
         for name, part in only(self._parts, torch.optim.Optimizer).items():
             is_scheduled = hasattr(part.step, "_wrapped_by_lr_sched")
-            near = (
-                each for other in self._parts.values() for each in _in_and_around(other)
-            )  # it may be in another one
             if is_scheduled and not any(getattr(each, "optimizer", None) is part for each in near):
                 yield (
                     f"a learning rate scheduler of {name} was not given to Training(...), so it is not saved and "
@@ -178,7 +176,10 @@ def _unsaved_on(module: torch.nn.Module) -> Iterator[tuple[str, object, str]]:
     for key, value in vars(module).items():
         if key in _OF_ALL_MODULES or _is_large(value):
             continue
-        tensors = [*tensors_in(value)]
+        held = [each for _, each in places(value)]
+        if any(isinstance(each, torch.nn.Module) for each in held):
+            continue  # all modules are looked at by themselves
+        tensors = [each for each in held if isinstance(each, torch.Tensor)]
         loose = [each for each in tensors if not isinstance(each, torch.nn.Parameter)]
         # `weight` of a weight norm is made of weight_g and weight_v.
         if loose and not is_metric(module) and not any(name.startswith(f"{key}_") for name in known):
