@@ -164,7 +164,10 @@ class Writer(NotedConnection):
     """Connect a JAX training: saves are written in the background, if there is memory for a copy."""
 
     background_bytes = 0  # writing the smallest tree takes Orbax longer than copying it
-    is_finite = True  # NaN in the state is a reason to give up
+
+    def __init__(self, *args: Any, is_finite: bool = True) -> None:
+        super().__init__(*args)
+        self._is_finite = is_finite  # NaN in the state is a reason to give up
 
     def save(self, point: NotedPoint) -> None:
         """Hand over one checkpoint; a kill inside leaves only a draft."""
@@ -172,7 +175,7 @@ class Writer(NotedConnection):
 
     def _write_state(self, folder: Path, point: NotedPoint) -> None:
         rows, tree = point.notes["leaves"], jax.tree.map(on_host, point.state)
-        if self.is_finite and (wrong := not_a_number(rows, jax.tree.leaves(tree))):
+        if self._is_finite and (wrong := not_a_number(rows, jax.tree.leaves(tree))):
             raise NonFiniteState(f"{wrong}, at step {point.step}")
         write_tree(folder / ARRAYS, tree)
         if point.is_over:  # then no other process can write it again
