@@ -102,6 +102,7 @@ class Loop(Placed, ABC):
             self._link.pace.begin_step()
         while not course.is_over:
             course.position.is_closed = False
+            self._begin_epoch()
             yield course.position.epoch
             course.close_epoch()
             if not course.is_over:  # at the goal there is nothing to wait for but finish()
@@ -125,6 +126,9 @@ class Loop(Placed, ABC):
     @abstractmethod
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         """Save; after one that `is_last` the process leaves, and after one with `results` the training is over."""
+
+    def _begin_epoch(self) -> None:
+        """Prepare for an epoch, before the script knows of it."""
 
     def _clean_up(self) -> None:
         """End what would outlive this process, or keep it alive."""
