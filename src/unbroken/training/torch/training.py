@@ -83,7 +83,8 @@ class Training(Loop):
             self._ranks,
             notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
-            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
+            where=self._where,
+            leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
             loaders=[self._loaders],
             validate=validate,
@@ -211,8 +212,7 @@ class Training(Loop):
 
     def _save(self, done: float, **more: Any) -> None:
         if self._link:
-            step = self._course.position.step
-            self._link.save(Point(progress=self._progress(done), step=step, where=self._where(), **more))
+            self._link.save(Point(progress=self._progress(done), step=self._course.position.step, **more))
 
     def _take_notes(self, state: Mapping[str, Any]) -> None:
         self._restore_common(state)
