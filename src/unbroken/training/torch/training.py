@@ -93,10 +93,7 @@ class Training(Loop):
             must_be_finite=bool(guard.finite),
         )
         self._link = TorchWriter.of(folder, saves, self._content)
-        if self._link:
-            self._resume(self._link)
-        else:
-            self._log.open(self._ranks, 0)
+        self._resume()
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
@@ -139,7 +136,10 @@ class Training(Loop):
         iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
-            yield from self._train(iterator, steps.samples, steps.end_after)
+            for number, batch in enumerate(self._train(iterator, steps.samples, steps.end_after)):
+                yield batch
+                if number == 0:  # now, not only when it is to be saved
+                    self._content.check()
         finally:
             if not loader.persistent_workers:
                 end_workers(iterator)
@@ -219,9 +219,6 @@ class Training(Loop):
     def _save(self, done: float, **more: Any) -> None:
         if self._link:
             self._link.save(Point(progress=self._progress(done), step=self._course.position.step, **more))
-
-    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._content.check()
 
     def _take_notes(self, state: Mapping[str, Any]) -> None:
         self._restore_common(state)
