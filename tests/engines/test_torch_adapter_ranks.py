@@ -66,7 +66,7 @@ CASES = [
     Case(
         "accelerate",
         "accelerate_ranks.py",
-        4 / 7,
+        8 / 13,
         6,
         frozenset({"random_states_0.pkl", "random_states_1.pkl", "ranks/00001.pt"}),
     ),
@@ -82,7 +82,7 @@ CASES = [
     Case(
         "accelerate",
         "accelerate_ranks.py",
-        4 / 7,
+        8 / 13,
         6,
         frozenset({"pytorch_model_fsdp_0/__1_0.distcp", "optimizer_0/__1_0.distcp"}),
         differing=DESCRIPTIONS,

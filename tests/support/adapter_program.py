@@ -261,7 +261,7 @@ def transformers() -> None:
     chosen = {"freeze": Freeze, "patience": lambda: patience(2, early_stopping_threshold=10.0)}
     callback, model = UnbrokenCallback(**ADAPTER), Net()
     begin(callback)
-    model.save_pretrained = lambda folder: folder.mkdir()
+    model.save_pretrained = lambda folder, state_dict: folder.mkdir()
     callbacks = [Trap(), *(chosen[name]() for name in OPTIONS.get("callbacks", []))]
     callbacks.append(callback)
     if "stop_in" in OPTIONS:

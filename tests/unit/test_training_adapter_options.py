@@ -162,12 +162,13 @@ def test_the_metrics_are_those_of_the_framework(run) -> None:
     assert 0 < shown.saved[0]["metrics"]["loss"] < 10
 
 
-def test_the_result_of_accelerate_is_what_finish_is_given_and_its_goal_may_be_steps(tmp_path: Path) -> None:
+def test_the_result_of_accelerate_has_what_finish_is_given_and_its_goal_may_be_steps(tmp_path: Path) -> None:
     plain, steps = (AdapterRun(tmp_path / name, "accelerate", {"files": True}) for name in ("plain", "steps"))
 
     assert [plain.start(), steps.start(goal=[7, "steps"])] == [0, 0], plain.log + steps.log
     assert (plain.end["steps"], steps.end["steps"]) == (15, 7)
-    assert sorted(path.name for path in (plain.folder / "final").iterdir()) == ["summary.json", "weights.pt"]
+    names = ["metrics.csv", "metrics.json", "summary.json", "weights.pt"]
+    assert sorted(path.name for path in (plain.folder / "final").iterdir()) == names
 
 
 # --- the loader of Lightning and Accelerate ---

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
+from support.plain_adapter import PlainAdapter
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.framework_session import FrameworkSession
 from unbroken.training.torch.loader import ResumableLoader
 from unbroken.training.torch.samplers import Share
 from unbroken.training.torch.samples import seed_samples
@@ -122,9 +122,9 @@ def test_ranks_by_hand_are_refused_a_folder_before_one_takes_it(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
 
-    assert FrameworkSession({}).contract is None
+    assert PlainAdapter()._link is None
     with pytest.raises(CheckpointError, match="2 ranks keep checkpoints in a folder, allowed: one process, Accel"):
-        FrameworkSession({}, tmp_path / "out")
+        PlainAdapter(folder=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -135,9 +135,8 @@ def test_lightning_is_refused_what_cannot_be_resumed(told: Path, monkeypatch: py
 
     callback = UnbrokenCallback()
     strategy = pl.strategies.SingleDeviceStrategy("cpu")
-    trainer = SimpleNamespace(
-        world_size=1, global_rank=0, strategy=strategy, train_dataloader=DataLoader(DATA), accumulate_grad_batches=1
-    )
+    trainer = SimpleNamespace(world_size=1, global_rank=0, global_step=0, strategy=strategy, accumulate_grad_batches=1)
+    trainer.train_dataloader = DataLoader(DATA)
 
     callback.setup(trainer, None, "fit")
     with pytest.raises(TypeError, match=r"data come from a DataLoader, allowed: callback\.loader\(dataset, \.\.\.\)"):

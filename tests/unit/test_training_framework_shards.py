@@ -13,12 +13,12 @@ pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
 import torch.distributed.checkpoint
 from support.making import publish
+from support.plain_adapter import PlainAdapter
 
 from unbroken.errors import CheckpointError
 from unbroken.store.checkpoints import Store
 from unbroken.store.progress import Progress
 from unbroken.training.core.metrics_log import MetricsLog
-from unbroken.training.torch.framework_session import Adapter, FrameworkSession
 from unbroken.training.torch.framework_shards import (
     Sharding,
     check_described,
@@ -199,11 +199,11 @@ def test_a_model_that_is_shared_otherwise_than_in_the_checkpoint_is_refused(told
     made = publish(store, 1, versions={"sharding": "ZeRO-2"})
     monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
 
-    FrameworkSession({}).join(lambda: Sharding(zero=2))
+    PlainAdapter()._join(lambda: Sharding(zero=2))
     with pytest.raises(CheckpointError, match="made with ZeRO-2, and now it is FSDP2; type ZeRO-2"):
-        FrameworkSession({}).join(lambda: Sharding(is_fsdp=True))
+        PlainAdapter()._join(lambda: Sharding(is_fsdp=True))
     with pytest.raises(CheckpointError, match="made with ZeRO-2, and now it is a whole model on each rank; type"):
-        FrameworkSession({}).join()
+        PlainAdapter()._join()
 
 
 def test_a_checkpoint_that_other_ranks_made_is_refused(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_a_checkpoint_that_other_ranks_made_is_refused(told: Path, monkeypatch: 
     monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
 
     with pytest.raises(CheckpointError, match="made by 2 ranks, and now there is 1, which would train other data than"):
-        FrameworkSession({}).join()
+        PlainAdapter()._join()
 
 
 def test_a_finished_training_that_is_started_again_keeps_its_last_row_of_metrics(told: Path, monkeypatch) -> None:
@@ -223,29 +223,26 @@ def test_a_finished_training_that_is_started_again_keeps_its_last_row_of_metrics
     made = publish(Store(told / "store" / "checkpoints"), 1, files, is_finished=True)
     monkeypatch.setenv("UNBROKEN_RESUME", str(made.folder))
 
-    FrameworkSession({}).join()
+    PlainAdapter()._join()
 
     lines = (told / "live" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["loss"] for line in lines] == [0.5, 0.25]
 
 
 def test_a_checkpoint_that_is_asked_for_comes_between_this_step_and_the_next(told: Path) -> None:
-    session = FrameworkSession({})
-    wishes = [session.step(Progress(1, 9), 1)]
-    session.ask()
-    wishes.append(session.step(Progress(2, 9), 2))
-    session.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(2, 9))
-    wishes.append(session.step(Progress(3, 9), 3))
+    session = PlainAdapter()
+    wishes = [session._is_due(Progress(1, 9), 1)]
+    session.save()
+    wishes.append(session._is_due(Progress(2, 9), 2))
+    session._hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(2, 9))
+    wishes.append(session._is_due(Progress(3, 9), 3))
 
     assert wishes == [False, True, False]
     assert session.resume is None
 
 
 def test_an_adapter_says_that_it_was_asked_to_stop(told: Path) -> None:
-    class Own(Adapter):
-        _library = {"own": "1"}  # noqa: RUF012
-
-    adapter = Own()
+    adapter = PlainAdapter()
     before = adapter.stop_requested
     signal.raise_signal(signal.SIGUSR1)
 

@@ -18,34 +18,33 @@ from unbroken.training.core.save_policy import Saves, best_interval
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
-
-from unbroken.training.torch.framework_session import FrameworkSession
+from support.plain_adapter import PlainAdapter
 
 TOLD = {"GOAL": "9", "GOAL_UNIT": "steps"}
 
 
 def test_a_signal_is_a_wish_to_leave_and_progress_is_told(told: Path) -> None:
-    keeper = FrameworkSession({})
+    adapter = PlainAdapter()
 
-    before = keeper.step(Progress(1, 9, "steps", {"loss": 0.5}), 1)
+    before = adapter._is_due(Progress(1, 9, "steps", {"loss": 0.5}), 1)
     signal.raise_signal(signal.SIGUSR1)
-    after = keeper.step(Progress(2, 9), 2)
+    after = adapter._is_due(Progress(2, 9), 2)
 
     said = json.loads((told / "progress.json").read_text())
     assert (before, after) == (False, True)
     assert (said["done"], said["metrics"]) == (1, {"loss": 0.5})
     with pytest.raises(SystemExit, match="85"):
-        keeper.hand_over(lambda draft: None, Progress(2, 9))
+        adapter._hand_over(lambda draft: None, Progress(2, 9))
 
 
 def test_a_save_is_due_after_the_interval_if_there_is_room(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNBROKEN_SAVE_SECONDS", "0")
-    keeper = FrameworkSession({"framework": "1.0"})
+    adapter = PlainAdapter()
     wishes = []
     for done in (1, 2, 3):
-        wishes.append(keeper.step(Progress(done, 9), done))
+        wishes.append(adapter._is_due(Progress(done, 9), done))
         if wishes[-1]:
-            keeper.hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
+            adapter._hand_over(lambda draft: (draft / "state").write_text("x") and None, Progress(done, 9))
 
     said = json.loads((told / "save" / "000001.ready" / "progress.json").read_text())
     assert wishes == [True, True, False]  # two wait to be taken
@@ -58,7 +57,7 @@ def test_a_write_that_fails_leaves_nothing(told: Path) -> None:
         raise OSError("no")
 
     with pytest.raises(OSError, match="no"):
-        FrameworkSession({}).hand_over(torn, Progress(1, 9))
+        PlainAdapter()._hand_over(torn, Progress(1, 9))
 
     assert list((told / "save").iterdir()) == []
 
@@ -67,10 +66,10 @@ def test_with_a_mean_time_between_failures_the_interval_follows_from_the_save_an
     told: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("UNBROKEN_MTBF_HOURS", "24")
-    keeper = FrameworkSession({})
+    adapter = PlainAdapter()
 
-    keeper.hand_over(lambda draft: time.sleep(0.01), Progress(1, 9))
-    keeper.step(Progress(1, 9, "steps", {"loss": 0.5}), 1)
+    adapter._hand_over(lambda draft: time.sleep(0.01), Progress(1, 9))
+    adapter._is_due(Progress(1, 9, "steps", {"loss": 0.5}), 1)
 
     shown = json.loads((told / "progress.json").read_text())["metrics"]
     cost = shown["save_stall_seconds"]
@@ -102,11 +101,11 @@ def test_the_program_is_told_the_mean_time_between_failures_of_the_config(tmp_pa
 
 def test_by_hand_nothing_is_wished_and_nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNBROKEN_SAVE", raising=False)
-    keeper = FrameworkSession({})
+    adapter = PlainAdapter()
 
-    keeper.hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
+    adapter._hand_over(lambda draft: pytest.fail("written"), Progress(1, 9))
 
-    assert (keeper.step(Progress(1, 9), 1), keeper.resume) == (False, None)
+    assert (adapter._is_due(Progress(1, 9), 1), adapter.resume) == (False, None)
 
 
 def test_a_checkpoint_of_the_trainer_that_other_ranks_made_is_refused(

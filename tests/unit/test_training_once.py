@@ -9,11 +9,11 @@ from support.telling import begin_as_a_new_process
 
 torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
+from support.plain_adapter import PlainAdapter  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from unbroken.errors import CheckpointError  # noqa: E402
 from unbroken.training.torch import Training, seed_everything  # noqa: E402
-from unbroken.training.torch.framework_session import FrameworkSession  # noqa: E402
 
 DATA = TensorDataset(torch.arange(12.0).reshape(6, 2))
 IN_THE_RUN = re.escape(
@@ -84,9 +84,9 @@ def test_a_second_training_beside_the_first_is_refused(told: Path) -> None:
 def test_a_second_loop_of_a_framework_is_refused(told: Path) -> None:
     from unbroken.store.progress import Progress
 
-    first, second = FrameworkSession({}), FrameworkSession({})
-    first.step(Progress(1), 1)
-    first.step(Progress(2), 2)
+    first, second = PlainAdapter(), PlainAdapter()
+    first._begin(0)
+    first._is_due(Progress(1), 1)
 
     with pytest.raises(CheckpointError, match=IN_THE_RUN):
-        second.step(Progress(1), 1)
+        second._begin(0)

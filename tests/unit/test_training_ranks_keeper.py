@@ -18,22 +18,27 @@ from pathlib import Path
 import torch.distributed as dist
 
 from unbroken.store.progress import Progress
-from unbroken.training.torch.framework_session import FrameworkSession
+from unbroken.training.torch.framework_session import Adapter
+
+
+class Plain(Adapter):
+    _library = {"framework": "1"}
+
 
 first_save_at, told_at = map(int, sys.argv[1:])
 rank = int(os.environ["RANK"])
-keeper = FrameworkSession({"framework": "1"})
+keeper = Plain()
 dist.init_process_group("gloo")
-keeper.join()
+keeper._join()
 seen = Path(__file__).with_name(f"seen-{rank}")
 for step in range(1, 9):
     if step == told_at and rank == 1:
         os.kill(os.getpid(), signal.SIGUSR1)
-    is_due = keeper.step(Progress(step, 8, "steps"), step)
+    is_due = keeper._is_due(Progress(step, 8, "steps"), step)
     with seen.open("a") as file:
         file.write(f"{step} {is_due}\\n")
     if is_due and step >= first_save_at:
-        keeper.hand_over(lambda draft: (draft / f"rank-{rank}").write_text(f"{step}"), Progress(step, 8, "steps"))
+        keeper._hand_over(lambda draft: (draft / f"rank-{rank}").write_text(f"{step}"), Progress(step, 8, "steps"))
 """
 
 

@@ -15,7 +15,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.torch.framework_adapter import Omitted
+from unbroken.training.torch.content import Omitted
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.loader import ResumableLoader
@@ -28,7 +28,6 @@ else:  # the same code under two names, and a callback of one is none for the ot
     pl = importlib.import_module(next((name for name in NAMES if name in sys.modules), NAMES[1]))
 
 Module = pl.LightningModule
-STATE_FILE = "lightning.ckpt"
 MODEL_FILE = "model.ckpt"
 
 
@@ -43,18 +42,13 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
     """
 
     _library = MappingProxyType({"lightning": str(vars(pl)["__version__"])})
+    _state_file = "lightning.ckpt"
     _omitted: Omitted | None = None
     _loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
     _loaders: tuple[ResumableLoader, ...] = ()
     _share, _epoch = Share(), 0
     _has_trained = False
     _logged: Mapping[str, float] = MappingProxyType({})
-
-    @property
-    def resume(self) -> str | None:
-        """Return the value for `trainer.fit(ckpt_path=...)`; None if the training begins at zero."""
-        note = self._keeper.import_note
-        return str(self._keeper.resume / (note.path if note else STATE_FILE)) if self._keeper.resume else None
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
         """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""
@@ -72,48 +66,42 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         self._omitted = Omitted({"model": pl_module})
         for loader in self._loaders:
             loader.share_with(self._share)
-        count, started = trainer.world_size, self._keeper.started
-        if self._keeper.link and count != started:
+        count, started = trainer.world_size, self._started
+        if self._link and count != started:
             train = f"{count} processes train" if count > 1 else "each process trains for itself"
             refuse(
-                CheckpointError,
                 f"{train}, and unbroken has started {started}; type ranks: {count} in the settings, or "
-                f"Trainer(devices={started}, ...)",
+                f"Trainer(devices={started}, ...)"
             )
-        self._keeper.join(lambda: _sharding_of(trainer.strategy), is_import_of_any=True)
+        self._join(lambda: _sharding_of(trainer.strategy), is_import_of_any=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Raise TypeError if the data cannot be resumed."""
-        if (link := self._keeper.link) is None:
-            return
-        # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well.
-        link.signals.install()
-        link.pace.steps_ahead += trainer.accumulate_grad_batches - 1
-        if not isinstance(trainer.train_dataloader, ResumableLoader):
+        if self._link and not isinstance(trainer.train_dataloader, ResumableLoader):
             refuse(
-                TypeError,
                 f"the training data come from a {type(trainer.train_dataloader).__name__}, "
                 "allowed: callback.loader(dataset, ...), which can begin in the middle of an epoch",
+                TypeError,
             )
+        if self._link:  # Lightning ends the process by itself after TERM, without a checkpoint and as if all were well
+            self._link.signals.install()
+        self._has_trained = False
+        self._begin(trainer.global_step, steps_ahead=trainer.accumulate_grad_batches - 1)
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
         """Save or leave here: everything of the batch before is done, with its validation and its epoch's end."""
-        if self._loaded is not None:
-            self._put_back(trainer, pl_module, self._loaded)
-            self._loaded = None
+        if not self._has_trained:
+            self._has_trained = True
+            self._put_back(trainer, pl_module)
+            return  # an attempt that leaves before the first batch has made no progress, and counts as a failure
         every = getattr(trainer, "log_every_n_steps", 0) or 1  # which a connector sets
-        if self._has_trained and (batch_idx == 0 or trainer.global_step % every == 0):
-            self._log(trainer)
-        is_last = batch_idx + 1 == trainer.num_training_batches
-        ended = Phase.END if batch_idx == 0 else Phase.BATCH
-        # Lightning asks before the first batch too.
-        step = trainer.global_step + (not self._has_trained)
-        is_due = self._keeper.step(self._progress(trainer), step, ended, Phase.END if is_last else Phase.BATCH)
-        # An attempt that leaves before the first batch has made no progress, and counts as a failure.  No save where
-        # Lightning has added up gradients for a later batch: it begins each epoch with a new group.
-        if is_due and self._has_trained and batch_idx % trainer.accumulate_grad_batches == 0:
+        if batch_idx == 0 or trainer.global_step % every == 0:
+            self._log_changed(trainer)
+        following = Phase.END if batch_idx + 1 == trainer.num_training_batches else Phase.BATCH
+        is_due = self._is_due(self._progress(trainer), trainer.global_step, following)
+        # Not where Lightning has added up gradients for a later batch: it begins each epoch with a new group.
+        if is_due and batch_idx % trainer.accumulate_grad_batches == 0:
             self._save(trainer, batch_idx)
-        self._has_trained = True
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Let Lightning run what belongs to an epoch's end even after a restart in the middle of it."""
@@ -123,58 +111,53 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`."""
-        self._log(trainer)
+        self._log_changed(trainer)
         self._save(trainer, 0, is_finished=True)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Add what Lightning does not save."""
         checkpoint["callbacks"][self.state_key] = self._state(trainer)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep the state until the first batch: what Lightning does before that draws from the generators."""
-        self._loaded = state_dict
-        self._begin_at(state_dict["epoch"])
-
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        """Raise CheckpointError if an imported checkpoint is from mid-epoch: it lacks the loader's place."""
-        if (note := self._keeper.import_note) is None:
-            return
-        fit = checkpoint["loops"]["fit_loop"]
-        batches = fit["epoch_loop.batch_progress"]
-        if not batches["is_last_batch"] or batches["current"]["ready"] != batches["current"]["completed"]:
+        """Keep the state until the first batch: what Lightning does before that draws from the generators.
+
+        Raise CheckpointError if an imported checkpoint is from mid-epoch: it lacks the loader's place.
+        """
+        self._loaded, fit = checkpoint["callbacks"].get(self.state_key), checkpoint["loops"]["fit_loop"]
+        note, batches = self._note, fit["epoch_loop.batch_progress"]
+        is_end = batches["is_last_batch"] and batches["current"]["ready"] == batches["current"]["completed"]
+        if note and not is_end:
             refuse(
-                CheckpointError,
                 f"{note.path}, which was imported, is from the middle of an epoch; allowed: the end of one, such "
-                "as ModelCheckpoint(every_n_epochs=1) saves",
+                "as ModelCheckpoint(every_n_epochs=1) saves"
             )
-        self._begin_at(fit["epoch_progress"]["current"]["processed"])
+        # Lightning starts its workers before it says which epoch it is.
+        self._epoch = fit["epoch_progress"]["current"]["processed"]
+        for loader in self._loaders:
+            loader.go_to(self._epoch, 0)
 
     # --- our own ---
-
-    def _begin_at(self, epoch: int) -> None:
-        """Tell the loaders: Lightning starts its workers before it says which epoch it is."""
-        self._epoch = epoch
-        for loader in self._loaders:
-            loader.go_to(epoch, 0)
 
     def _state(self, trainer: pl.Trainer) -> dict[str, Any]:
         """Return what Lightning does not save, metrics that schedulers watch, and what it counts twice at a resume."""
         return {
             **(self._omitted.state() if self._omitted else {}),
-            "epoch": trainer.current_epoch,
             "stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
             "metrics": dict(trainer.callback_metrics),
         }
 
-    def _put_back(self, trainer: pl.Trainer, pl_module: Module, state: Mapping[str, Any]) -> None:
+    def _put_back(self, trainer: pl.Trainer, pl_module: Module) -> None:
         """Restore, before the first batch after a restart, this rank's state and what Lightning has counted again."""
-        own, loop = self._keeper.own(state), trainer.fit_loop.epoch_loop
+        state, self._loaded = self._loaded, None
+        if state is None:
+            return
+        own, loop = self._own(state), trainer.fit_loop.epoch_loop
         loop._batches_that_stepped = state["stepped"]
         loop.batch_progress.total.ready = loop.batch_progress.total.completed + 1
         trainer.callback_metrics.update(own["metrics"])
         _begin_averaging(trainer, pl_module)
         if self._omitted:
-            self._omitted.put_back(own, str(self._keeper.resume))
+            self._omitted.put_back(own, str(self._origin))
 
     def _save(self, trainer: pl.Trainer, batch: int, *, is_finished: bool = False) -> None:
         loader = trainer.train_dataloader
@@ -182,25 +165,26 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
         def write(draft: Path) -> None:
             if isinstance(loader, ResumableLoader):
                 loader.go_to(trainer.current_epoch, batch)
-            trainer.save_checkpoint(draft / STATE_FILE, weights_only=False)
-            self._keeper.write_own(lambda: self._state(trainer), draft)
-            if is_finished:  # the model is whole there, also where checkpoints have its shards
-                _set_sharded(trainer.strategy, is_sharded=False)
+            trainer.save_checkpoint(draft / self._state_file, weights_only=False)
+            self._write_own(lambda: self._state(trainer), draft)
+            if is_finished:  # the model is whole there, also where ModelParallelStrategy saves its shards
+                strategy: Any = trainer.strategy
+                strategy._save_distributed_checkpoint = False
                 trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
-                _set_sharded(trainer.strategy, is_sharded=True)
+                strategy._save_distributed_checkpoint = True
 
-        self._keeper.hand_over(write, self._progress(trainer), is_finished=is_finished)
+        self._hand_over(write, self._progress(trainer), is_finished=is_finished)
 
-    def _log(self, trainer: pl.Trainer) -> None:
+    def _log_changed(self, trainer: pl.Trainer) -> None:
         """Log the values that have changed: Lightning keeps those of an earlier validation among them."""
         numbers = _numbers(trainer)
         changed = {name: value for name, value in numbers.items() if self._logged.get(name) != value}
         self._logged = numbers
-        self._keeper.log.add(trainer.current_epoch, trainer.global_step, changed)
+        self._log.add(trainer.current_epoch, trainer.global_step, changed)
 
     def _progress(self, trainer: pl.Trainer) -> Progress:
         numbers = _numbers(trainer)
-        if self._keeper.unit == "steps":
+        if self._link and self._link.contract.goal_unit == "steps":
             return Progress(trainer.global_step, _limit(trainer.max_steps), "steps", numbers)
         within = trainer.fit_loop.epoch_loop.batch_progress.current.completed / trainer.num_training_batches
         return Progress(trainer.current_epoch + within % 1, _limit(trainer.max_epochs), "epochs", numbers)
@@ -220,11 +204,6 @@ def _sharding_of(strategy: pl.strategies.Strategy) -> Sharding:
     if not isinstance(strategy, (pl.strategies.SingleDeviceStrategy, pl.strategies.DDPStrategy)):
         raise CheckpointError(f"the strategy is {type(strategy).__name__}, allowed: {allowed}")
     return Sharding()
-
-
-def _set_sharded(strategy: pl.strategies.Strategy, *, is_sharded: bool) -> None:
-    if isinstance(strategy, pl.strategies.ModelParallelStrategy):
-        strategy._save_distributed_checkpoint = is_sharded
 
 
 def _numbers(trainer: pl.Trainer) -> dict[str, float]:

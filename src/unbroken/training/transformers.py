@@ -16,7 +16,6 @@ from transformers import TrainerState as State
 from transformers import TrainingArguments as Arguments
 from transformers.trainer_utils import has_length
 
-from unbroken.errors import CheckpointError
 from unbroken.program.contract import FINAL
 from unbroken.store.progress import Progress
 from unbroken.training.core.environment import say
@@ -48,8 +47,8 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
     """
 
     _library = MappingProxyType({"transformers": transformers.__version__})
-    _is_due = _is_epoch_over = False
-    _steps = 0  # that the Trainer counts as an epoch
+    _is_asked = _is_epoch_over = False
+    _steps = 0  # that the Trainer counts as an epoch when it resumes; of a stream without a length, all
     _seeded: SeededSamples | None = None
     _switches: Switches  # of the model
     _numbers: Mapping[str, float] | None = None  # of the data set, before the first epoch
@@ -57,38 +56,39 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def output_dir(self, by_hand: str) -> str:
         """Return the value for `TrainingArguments(output_dir=...)`: `by_hand` without unbroken."""
-        contract = self._keeper.contract
-        return str(contract.save / DRAFTS) if contract else by_hand
+        return str(self._link.contract.save / DRAFTS) if self._link else by_hand
 
     # --- what the Trainer calls ---
 
     def on_init_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Let the Trainer restore what callbacks such as EarlyStoppingCallback have counted."""
-        if self._keeper.contract:
+        if self._link:
             args.restore_callback_states_from_checkpoint = True
 
     def on_train_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Raise ValueError if the arguments do not fit unbroken, CheckpointError if the ranks do not."""
         self._seeded = seed_samples(kwargs.get("train_dataloader"), self._seed)
         self._switches = Switches({"model": kwargs["model"]}, MODES)
-        if self._keeper.contract:
+        if self._link:
             _check_arguments(args, self.output_dir(""))
-        self._keeper.join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
-        if folder := self._keeper.resume:
+        self._join(lambda: sharding_of(getattr(kwargs.get("optimizer"), "accelerator_state", None)))
+        self._begin(state.global_step)
+        if folder := self._origin:
             # Without one the Trainer would begin with a new one; DeepSpeed's is in its shards.
-            if not self._keeper.sharding.zero and not any(folder.glob("optimizer*")):
-                refuse(CheckpointError, f"{folder} has no optimizer (save_only_model); import another")
+            if not self._sharding.zero and not any(folder.glob("optimizer*")):
+                refuse(f"{folder} has no optimizer (save_only_model); import another")
             if (saved := folder / SWITCHES_FILE).exists():  # not where another program made the checkpoint
                 self._switches.put_back(json.loads(saved.read_text()))
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Note that steps follow, and what the data set counts."""
-        self._is_epoch_over = False
-        self._steps = _steps_an_epoch(args, state, kwargs["train_dataloader"])
+        self._is_epoch_over, loader = False, kwargs["train_dataloader"]
+        batches = len(loader) if has_length(loader) else 0
+        self._steps = math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
         if self._seeded:
             self._seeded.begin(state.global_step // self._steps)
         if self._numbers is None:
-            self._numbers = _numbers_of(kwargs["train_dataloader"])
+            self._numbers = _numbers_of(loader)
 
     def on_step_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask the Trainer to save if it is time to, or if it must leave; at an epoch's last step, after its end.
@@ -96,15 +96,15 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         There the evaluation, the scheduler and the callbacks of the epoch's end are still to come, and no restart
         would make up for them.
         """
-        if self._keeper.contract is None:
+        if self._link is None:
             return control
         # Where an epoch ends, two steps are a step and an evaluation apart.
         at = state.global_step % self._steps
-        ended, following = (Phase.END if is_long else Phase.BATCH for is_long in (at == 1, at in (0, self._steps - 1)))
-        is_due = self._keeper.step(self._progress(args, state), state.global_step, ended, following)
-        self._is_due = is_due or control.should_save
+        following = Phase.END if at in (0, self._steps - 1) else Phase.BATCH
+        is_due = self._is_due(self._progress(args, state), state.global_step, following)
+        self._is_asked = is_due or control.should_save
         is_last = at == 0 or control.should_epoch_stop or control.should_training_stop
-        control.should_save = self._is_due and not is_last
+        control.should_save = self._is_asked and not is_last
         return control
 
     def on_epoch_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
@@ -112,20 +112,20 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
         Raise CheckpointError if the epoch ended at a step from which the Trainer would not continue with the next one.
         """
-        if self._keeper.contract:
+        if self._link:
             self._is_epoch_over = True
             self._say_what_counts(_numbers_of(kwargs["train_dataloader"]))
             if not control.should_training_stop or state.global_step == 0:
                 _check_epoch(state, self._steps, control)
             # The Trainer puts the callbacks that it restores, such as EarlyStoppingCallback, after this one: they may
             # end the training when this one was asked already.
-            may_end = control.should_training_stop or (self._keeper.resume and len(state.stateful_callbacks) > 1)
-            control.should_save = bool(control.should_save or self._is_due or may_end)
+            may_end = control.should_training_stop or (self._origin and len(state.stateful_callbacks) > 1)
+            control.should_save = bool(control.should_save or self._is_asked or may_end)
         return control
 
     def on_evaluate(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Ask for a save if a callback before this one has ended the training."""
-        if self._keeper.contract and self._is_epoch_over and control.should_training_stop:
+        if self._link and self._is_epoch_over and control.should_training_stop:
             control.should_save = True
         return control
 
@@ -133,45 +133,44 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
         """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
         logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in ("epoch", "step")}
         numbers = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
-        self._keeper.log.add(int(state.epoch or 0), state.global_step, numbers)
+        self._log.add(int(state.epoch or 0), state.global_step, numbers)
         return self.on_evaluate(args, state, control)
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over what the Trainer has just written, and leave if it is time."""
-        if self._keeper.contract is None:
+        if self._link is None:
             return
-        self._is_due = False
+        self._is_asked = False
         written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        if self._keeper.ranks.is_first:
+        if self._ranks.is_first:
             (written / SWITCHES_FILE).write_text(json.dumps(self._switches.state()))
         if state.global_step >= state.max_steps or control.should_training_stop:
             self._last = written  # it becomes the last one, with the result
             return
-        self._keeper.hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
+        self._hand_over(lambda draft: self._move(written, draft), self._progress(args, state))
 
     def on_train_end(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over the last checkpoint, with the model in its folder `final/`.
 
         Raise CheckpointError if there is none, because a callback after this one ended the training.
         """
-        written, model = self._last, kwargs.get("model")
+        written, model = self._last, kwargs["model"]
         if written is None:
-            if self._keeper.contract and self._is_epoch_over:
+            if self._link and self._is_epoch_over:
                 refuse(
-                    CheckpointError,
                     f"a callback ended the training at step {state.global_step} when UnbrokenCallback had been called, "
-                    "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]",
+                    "so that its end was not saved; allowed: UnbrokenCallback as the last one of callbacks=[...]"
                 )
-            self._keeper.log.finish(state.global_step)
+            self._log.finish(state.global_step)
             return
 
         def write(draft: Path) -> None:
             self._move(written, draft)
-            weights = whole_weights(model, self._keeper.sharding, draft) if model is not None else None
-            if model is not None and self._keeper.ranks.is_first:
-                model.save_pretrained(draft / FINAL, **({"state_dict": weights} if weights is not None else {}))
+            weights = whole_weights(model, self._sharding, draft)
+            if self._ranks.is_first:
+                model.save_pretrained(draft / FINAL, state_dict=weights)
 
-        self._keeper.hand_over(write, self._progress(args, state), is_finished=True)
+        self._hand_over(write, self._progress(args, state), is_finished=True)
         self._last = None
 
     def _say_what_counts(self, numbers: Mapping[str, float]) -> None:
@@ -186,20 +185,14 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
 
     def _move(self, written: Path, draft: Path) -> None:
         """Put the folder in the place of the empty one, on the first rank; by now all ranks have written theirs."""
-        if self._keeper.ranks.is_first:
+        if self._ranks.is_first:
             written.rename(draft)
 
     def _progress(self, args: Arguments, state: State) -> Progress:
-        logged = dict(self._keeper.log.metrics.latest)
-        if self._keeper.unit == "epochs":
+        logged = dict(self._log.metrics.latest)
+        if self._link and self._link.contract.goal_unit == "epochs":
             return Progress(state.epoch or 0.0, float(args.num_train_epochs), "epochs", logged)
         return Progress(state.global_step, float(state.max_steps), "steps", logged)
-
-
-def _steps_an_epoch(args: Arguments, state: State, loader: Any) -> int:
-    """Return how many steps the Trainer counts as an epoch when it resumes; of a stream without a length, all."""
-    batches = len(loader) if has_length(loader) else 0
-    return math.ceil(batches / args.gradient_accumulation_steps) or int(state.max_steps)
 
 
 def _numbers_of(loader: Any) -> dict[str, float]:
@@ -223,9 +216,8 @@ def _check_epoch(state: State, steps: int, control: Control) -> None:
             "max_steps that a single pass over the stream reaches"
         )
     refuse(
-        CheckpointError,
         f"{found}, and the Trainer counts {steps} steps an epoch, so a restart would train on other data; "
-        f"allowed: {allowed}",
+        f"allowed: {allowed}"
     )
 
 
@@ -233,16 +225,16 @@ def _check_arguments(args: Arguments, output_dir: str) -> None:
     strategy = getattr(args.save_strategy, "value", args.save_strategy)
     if strategy != "no":
         refuse(
-            ValueError,
             f"save_strategy={strategy!r}, allowed: 'no', because unbroken says when to save; type "
             "save_strategy='no', and save_minutes in the config",
+            ValueError,
         )
     for name, why in REFUSED.items():
         if getattr(args, name):
-            refuse(ValueError, f"{name}=True, allowed: False; {why}")
+            refuse(f"{name}=True, allowed: False; {why}", ValueError)
     if Path(str(args.output_dir)) != Path(output_dir):
         refuse(
-            ValueError,
             f"output_dir={args.output_dir!r}, allowed: callback.output_dir(...); type "
             f"output_dir=callback.output_dir({args.output_dir!r})",
+            ValueError,
         )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate, Validation
@@ -18,7 +19,7 @@ from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.put_back import Repeated, Switches, put_back
+from unbroken.training.torch.put_back import MODES, Repeated, Switches, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
 from unbroken.training.torch.state import Part, RandomGenerator
@@ -201,3 +202,38 @@ class Content:
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self.ranks.rank, step)
+
+
+class Omitted:
+    """Save what frameworks omit from a checkpoint: random numbers, accumulated gradients, frozen layers and modes.
+
+    Of a sharded model each rank saves its own shards of the gradients.
+    """
+
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self._parts, self._gradients = parts, Gradients(parts)
+        self._switches = Switches(torch_state.only(parts, torch.nn.Module), MODES)
+
+    def state(self) -> dict[str, Any]:
+        """Return it in a form that can be saved."""
+        gradients = self._gradients.state()
+        gradients["tensors"] = {name: torch_state.local(each) for name, each in gradients["tensors"].items()}
+        state = {"random": random_state.collect({}), "gradients": gradients, SWITCHES: self._switches.state()}
+        return {name: torch_state.canonical(value, name) for name, value in state.items()}
+
+    def put_back(self, state: Mapping[str, Any], source: str) -> None:
+        """Restore it where the training resumes."""
+        parameters, saved = torch_state.parameters_in(self._parts), state["gradients"]
+        tensors = {name: _like(parameters.get(name), each) for name, each in saved["tensors"].items()}
+        self._gradients.restore({**saved, "tensors": tensors}, source)
+        self._gradients.put_back()
+        self._switches.put_back(state[SWITCHES])
+        random_state.restore_all(state["random"], {})
+
+
+def _like(parameter: torch.Tensor | None, local: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of which this rank has saved its local part."""
+    if not isinstance(parameter, DTensor):
+        return local
+    mesh, shape, stride = parameter.device_mesh, parameter.shape, parameter.stride()
+    return DTensor.from_local(local.to(parameter.device), mesh, parameter.placements, shape=shape, stride=stride)

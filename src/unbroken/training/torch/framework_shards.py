@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -127,17 +128,14 @@ def files_of(folder: Path, rank: int) -> list[Path]:
 
 def check_shards(names: Iterable[str], ranks: int, zero: int, folder: Path) -> None:
     """Raise CheckpointError if DeepSpeed's shard of a rank is missing among the names of a checkpoint's files."""
-    kinds: dict[str, set[int]] = {}
-    for name in names:
-        match = OF_RANK.search(name)
-        if match and match[1].startswith("zero"):
-            kinds.setdefault(OF_RANK.sub(r"\1*", name), set()).add(int(match[2]))
+    shards = {name for name in names if "zero_pp_rank_" in name}
+    kinds = {OF_RANK.sub(r"\1*", name) for name in shards}
     expected = 2 if zero == WEIGHTS_STAGE else 1 if zero else 0  # the optimizer's, with ZeRO-3 the model's too
     if len(kinds) < expected:
         raise CheckpointError(f"{folder}: no shards of DeepSpeed with ZeRO-{zero} are in it")
-    for kind, found in kinds.items():
-        if missing := sorted(set(range(ranks)) - found):
-            raise CheckpointError(f"{folder}: the shard {kind} of rank {missing[0]} is missing")
+    for kind, rank in itertools.product(sorted(kinds), range(ranks)):
+        if kind.replace("*", str(rank)) not in shards:
+            raise CheckpointError(f"{folder}: the shard {kind} of rank {rank} is missing")
 
 
 def check_described(folder: Path) -> None:
