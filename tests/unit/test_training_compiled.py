@@ -16,7 +16,7 @@ from unbroken.training.core.session import differences  # noqa: E402
 from unbroken.training.torch import Training  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
-from unbroken.training.torch.rank_checkpoint import made_with  # noqa: E402
+from unbroken.training.torch.writer import made_with  # noqa: E402
 
 # torch itself, where it loads its compiler.
 pytestmark = [

@@ -132,6 +132,8 @@ class UnbrokenLoop(Adapter, Loop):
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         self._course.aim(self._link.contract if self._link else None, goal, unit)
+        if self._omitted:
+            return  # it was begun before, with another goal
         models, optimizers = self._accelerator._models, self._accelerator._optimizers  # which may hold gradients
         parts = {f"model{number}": own_part(model) for number, model in enumerate(models)}
         self._omitted = Omitted(parts | {f"optimizer{number}": each for number, each in enumerate(optimizers)})
@@ -160,9 +162,6 @@ class UnbrokenLoop(Adapter, Loop):
             self._omitted.put_back(loaded, str(self._origin))
         self._loaders.begin_batches()
 
-    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._loaders.check_passes()
-
     def _moved(self, loader: TrackedLoader, steps: EpochSteps) -> Generator[Any, None, None]:
         """Yield the batches on their device, where Accelerate knows of the loader."""
         at, announced = self._course.position, _Announced()
@@ -170,9 +169,11 @@ class UnbrokenLoop(Adapter, Loop):
         self._put_back()  # not before: the start of a loader is no part of the training
         announced.begin()
         try:
-            for batch in iterator:
+            for number, batch in enumerate(iterator):
                 announced.end_of_dataloader = steps.end_after(at.batch) == at.batches
                 yield accelerate.utils.send_to_device(batch, self._accelerator.device)
+                if number == 0:  # now, not only when it is to be saved
+                    self._loaders.check_passes()
         finally:
             announced.end()
             if not loader.persistent_workers:

@@ -170,21 +170,17 @@ class MLflow:
         """Begin or resume the run."""
         import mlflow
 
-        self._is_own = mlflow.active_run() is None
+        self._mlflow, self._is_own = mlflow, mlflow.active_run() is None
         self._run: Any = mlflow.active_run() or mlflow.start_run(**self._options)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics; MLflow has stored them when this returns."""
-        import mlflow
-
-        mlflow.log_metrics(dict(metrics), step=step, run_id=self._run.info.run_id, synchronous=True)
+        self._mlflow.log_metrics(dict(metrics), step=step, run_id=self._run.info.run_id, synchronous=True)
 
     def close(self) -> None:
         """End the run, until the next segment resumes it; not one that the script has begun."""
-        import mlflow
-
         if self._is_own:
-            mlflow.end_run()
+            self._mlflow.end_run()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ class Delivery:
         if self._noted < 0:  # what is wrong with it is better known now
             self._begin()
         else:
-            self._try(self._begin)
+            self.pass_on(0)
 
     def pass_on(self, end: int) -> None:
         """Pass on the numbers before a place that the logger does not have."""

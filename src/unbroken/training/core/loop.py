@@ -44,13 +44,13 @@ class Loop(Placed, ABC):
         """Note metrics of this step, a number each, for the progress and for final/metrics.csv."""
         if self._is_repeating:
             return  # a restart repeats the beginning of an epoch, which was noted when it first ran
-        numbers, at = {name: float(value) for name, value in values.items()}, self._course.position
-        if wrong := self._log.add(at.epoch, at.step + self._course.is_in_batch, numbers):
+        numbers = {name: float(value) for name, value in values.items()}
+        if wrong := self._log.add(self.epoch, self.step + self._course.is_in_batch, numbers):
             self._give_up(Kind.HOPELESS, wrong)
 
     def mean(self, name: str) -> float:
         """Return the mean of what this epoch's batches logged under the name, those before a restart among them."""
-        return self._log.metrics.mean(name, self._course.position.epoch)
+        return self._log.metrics.mean(name, self.epoch)
 
     @property
     def is_best(self) -> bool:
@@ -129,9 +129,6 @@ class Loop(Placed, ABC):
     def _clean_up(self) -> None:
         """End what would outlive this process, or keep it alive."""
 
-    def _check_first_batch(self) -> None:
-        """Look after the first batch of each epoch for what cannot be saved."""
-
     def _figures(self) -> dict[str, Metric]:
         """Return what to show with the progress: the latest metrics, the pace, and how long the training will take."""
         latest, rate = self._log.metrics.latest, self._log.timers.steps_per_second
@@ -143,14 +140,16 @@ class Loop(Placed, ABC):
 
     # --- what they share ---
 
-    def _resume(self, link: Connection) -> None:
-        """Resume from the newest checkpoint that can be trusted, if there is one; open the notes."""
-        if error := link.resume(self._restore):
-            self._give_up(Kind.BAD_CHECKPOINT, error)
-        if note := link.import_note:
-            self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
-        self._log.open(self._ranks, self._course.position.step, link.contract.live)
-        link.pace.when_saved = self._log.published
+    def _resume(self) -> None:
+        """Resume from the newest checkpoint that can be trusted, if there is one; open the log."""
+        if link := self._link:
+            link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
+            if error := link.resume(self._restore):
+                self._give_up(Kind.BAD_CHECKPOINT, error)
+            if note := link.import_note:
+                self._course.restore({"epoch": note.epoch, "step": note.step, "epoch_step": note.step})
+            link.pace.when_saved = self._log.published
+        self._log.open(self._ranks, self.step, link.contract.live if link else None)
 
     def _common_state(self) -> dict[str, Any]:
         """Return what a checkpoint holds in all frameworks, in JSON's terms."""
@@ -191,19 +190,22 @@ class Loop(Placed, ABC):
                 yield batch
             course.count_batch()
             timers.samples += samples(before, course.position.batch)
-            if phase is Phase.START:
-                self._check_first_batch()
             self._tick(phase, Phase.END if course.is_epoch_over else Phase.BATCH)
             phase, is_over = Phase.BATCH, course.is_epoch_over
 
     def _finish(self, files: Mapping[str, object]) -> None:
         """Hand over the last checkpoint, with the files and the metrics as results."""
         self._course.count_batch()
-        at, log = self._course.position, self._log
-        log.finish(at.step)
-        log.note_times(at.step)
+        log = self._log
+        log.finish(self.step)
+        log.note_times(self.step)
         if self._link:
-            said = {"epochs": at.epoch, "steps": at.step, "best": log.watch.best_value, "metrics": log.metrics.latest}
+            said = {
+                "epochs": self.epoch,
+                "steps": self.step,
+                "best": log.watch.best_value,
+                "metrics": log.metrics.latest,
+            }
             tables = {"metrics.csv": log.metrics.to_csv(), "metrics.json": json.dumps(said, indent=2) + "\n"}
             self._save(self._course.done, is_best=log.watch.is_new_best, results={**files, **tables})
 
@@ -231,7 +233,7 @@ class Loop(Placed, ABC):
             self._save(self._course.reported, is_best=wish.best, is_last=wish.stop)
             self._is_save_asked = False
             self._log.watch.is_new_best = self._log.watch.is_new_best and not wish.best
-            self._log.note_times(self._course.position.step)
+            self._log.note_times(self.step)
         if wish.stop:
             self._log.close()
             self._clean_up()
@@ -248,7 +250,7 @@ class Loop(Placed, ABC):
         is_new_best = watch.is_new_best and watch.is_sound
         if is_new_best and self._ranks.size == 1:
             link.wait_for_room(following)
-        is_due = is_asked or (watch.is_sound and link.is_save_due(self._course.position.step))
+        is_due = is_asked or (watch.is_sound and link.is_save_due(self.step))
         return RankRequest(link.pace.must_stop(following), is_new_best, is_due)
 
     def _progress(self, done: float) -> Progress:
@@ -260,8 +262,7 @@ class Loop(Placed, ABC):
         self._leave(kind, f"{message}, {self._where()}")
 
     def _where(self) -> str:
-        at = self._course.position
-        return f"at step {at.step + self._course.is_in_batch} in epoch {at.epoch}"
+        return f"at step {self.step + self._course.is_in_batch} in epoch {self.epoch}"
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         self._log.close()

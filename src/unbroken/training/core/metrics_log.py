@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,10 +53,9 @@ class MetricsLog:
             self._live, self._timing = JsonLines(live / METRICS_FILE), JsonLines(live / TIMING_FILE)
             self._shown = self.metrics.complete()
             self._live.become(self.metrics.table(0, self._shown))
-            kept = [line for line in read_lines(self._timing.path) if line.get("step", math.inf) <= step]
-            self._timing.become(kept)
-            if kept:
-                self.timers.restore(kept[-1])
+            self._timing.begin(step)
+            if lines := read_lines(self._timing.path):
+                self.timers.restore(lines[-1])
         for each in self._deliveries:
             each.open(processes, step, live)
 

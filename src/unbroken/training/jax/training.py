@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 from unbroken.errors import SegmentError
-from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.metrics_log import MetricsLog
@@ -73,13 +72,11 @@ class Training(Loop):
         self._notes: dict[str, Any] | None = None  # of the checkpoint, until the training resumes
         self._restored: Any = None
         self._is_updated = self._state.is_in_place
-        if (found := connect(folder, saves)) is None:
+        if found := connect(folder, saves):
+            self._link = JaxWriter(*found, saves, jax_tree.size_bytes(jax.tree.leaves(self._state.tree)))
+        else:
             self._ranks.say("started by hand without a folder, so nothing is saved")
-            self._log.open(self._ranks, 0)
-            return
-        self._link = JaxWriter(*found, saves, jax_tree.size_bytes(jax.tree.leaves(self._state.tree)))
-        self._link.give_up = lambda message: self._leave(Kind.HOPELESS, message)
-        self._resume(self._link)
+        self._resume()
 
     @property
     def state(self) -> Any:

@@ -110,10 +110,7 @@ class Training(Loop):
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
         build_optimizers(parts)
         self._parts, self._trust = parts, Validation(validate, predicted)
-        if self._link:
-            self._resume(self._link)
-        else:
-            self._log.open(self._ranks, 0)
+        self._resume()
 
     def _restore(self, folder: Path) -> str:
         if self._link is None:

@@ -16,7 +16,7 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
-from unbroken.system.digests import digest_file, preferred_algorithm
+from unbroken.system.digests import preferred_algorithm
 from unbroken.training.core import once
 from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
 from unbroken.training.core.metrics_log import MetricsLog
@@ -32,7 +32,7 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
-from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.serialization import digest_of, save_verified
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -230,8 +230,7 @@ class Adapter:
         mine = {}
         for path in framework_shards.files_of(draft, self._ranks.rank):
             fs.flush(path)
-            digest = digest_file(path, preferred_algorithm())
-            mine[str(path.relative_to(draft))] = FileDigest(path.stat().st_size, digest)
+            mine[str(path.relative_to(draft))] = digest_of(path)
         found = {name: digest for each in self._ranks.all_gather(mine) for name, digest in each.items()}
         framework_shards.check_shards(found, self._ranks.size, self._sharding.zero, draft)
         self._ranks.by_first(lambda: framework_shards.check_described(draft))

@@ -53,10 +53,10 @@ class Ranks(Processes):
         """
         if self.size == 1:
             return wish()
-        said = self._answer()
+        said = self.settle()
         if at_once:
             self.ask(wish)
-            said = [one or other for one, other in zip(said, self._answer(), strict=True)]
+            said = [one or other for one, other in zip(said, self.settle(), strict=True)]
         return RankRequest(*said)
 
     def ask(self, wish: Callable[[], RankRequest]) -> None:
@@ -67,9 +67,13 @@ class Ranks(Processes):
             if work is not None:
                 self._pending = bits, work
 
-    def settle(self) -> None:
-        """Wait for the last request, and drop its answer."""
-        self._answer()
+    def settle(self) -> list[bool]:
+        """Wait for the last request, and return what any rank requested, each kind as `RankRequest` has it."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return [False] * len(vars(RankRequest()))
+        pending[1].wait()
+        return [bool(bit) for bit in pending[0].tolist()]
 
     def broadcast(self, value: T) -> T:
         told = [value]
@@ -100,13 +104,6 @@ class Ranks(Processes):
         if self.size > 1:
             self.meet()
             dist.destroy_process_group()
-
-    def _answer(self) -> list[bool]:
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return [False] * len(vars(RankRequest()))
-        pending[1].wait()
-        return [bool(bit) for bit in pending[0].tolist()]
 
 
 def here() -> Ranks:

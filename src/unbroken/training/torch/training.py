@@ -83,7 +83,8 @@ class Training(Loop):
             self._ranks,
             notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
-            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
+            where=self._where,
+            leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
             loaders=[self._loaders],
             validate=validate,
@@ -91,11 +92,8 @@ class Training(Loop):
             is_prepared=prepare is not None,
             must_be_finite=bool(guard.finite),
         )
-        if link := TorchWriter.of(folder, saves, self._content):
-            self._link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
-            self._resume(link)
-        else:
-            self._log.open(self._ranks, 0)
+        self._link = TorchWriter.of(folder, saves, self._content)
+        self._resume()
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
         """Return a DataLoader whose order is a function of the seed and the epoch.
@@ -138,7 +136,10 @@ class Training(Loop):
         iterator = source.begin_epoch(self.epoch)
         self._put_back()  # not before: the start of a loader is no part of the training
         try:
-            yield from self._train(iterator, steps.samples, steps.end_after)
+            for number, batch in enumerate(self._train(iterator, steps.samples, steps.end_after)):
+                yield batch
+                if number == 0:  # now, not only when it is to be saved
+                    self._content.check()
         finally:
             if not loader.persistent_workers:
                 end_workers(iterator)
@@ -217,11 +218,7 @@ class Training(Loop):
 
     def _save(self, done: float, **more: Any) -> None:
         if self._link:
-            step = self._course.position.step
-            self._link.save(Point(progress=self._progress(done), step=step, where=self._where(), **more))
-
-    def _check_first_batch(self) -> None:  # now, not only when it is to be saved
-        self._content.check()
+            self._link.save(Point(progress=self._progress(done), step=self._course.position.step, **more))
 
     def _take_notes(self, state: Mapping[str, Any]) -> None:
         self._restore_common(state)
