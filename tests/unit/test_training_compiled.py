@@ -115,4 +115,8 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
 
     assert list(saved["model"]) == list(blocks().state_dict())
     assert saved["model"]._metadata == blocks().state_dict()._metadata
+    assert list(torch_state.parameters_in({"model": here})) == [
+        f"model.{key}" for key, _ in blocks().named_parameters()
+    ]
+    assert any(map(torch_state.is_wrapped_by_compile, here)) == is_compiled
     assert torch.equal(here.state_dict()[next(iter(here.state_dict()))], blocks()[0].weight)
