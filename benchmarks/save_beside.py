@@ -102,7 +102,7 @@ def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
     place = Outbox(folder)
     contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
     parts = {"model": loop.model, "optimizer": loop.optimizer}
-    content = Content(parts, (), Ranks(), notes=dict, take_notes=dict, give_up=sys.exit)
+    content = Content(parts, (), Ranks(), notes=dict, take_notes=dict, where=str, leave=sys.exit)
     link = TorchWriter(contract, place, Saves(in_background=in_background), content)
     loop.after = link.poll
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from unbroken.errors import StorageError
-from unbroken.training.torch import rank_checkpoint, sharded_state, writer
+from unbroken.training.torch import rank_checkpoint, writer
 
 MISHAP = os.environ.get("RANKS_MISHAP", "")
 PATIENCE_SECONDS = 600
@@ -28,7 +28,7 @@ def save(state, path, **more):
     if count == 1 and MISHAP == "waits" and is_first_attempt:
         wait_for_steps(2)
     if count == 2 and MISHAP == "fails with shards":
-        sharded_state.FileSystemWriter.write_data = no_shards
+        rank_checkpoint.FileSystemWriter.write_data = no_shards
     if count == 3 and MISHAP == "dies":
         os.truncate(path, path.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from unbroken.training.core.environment import SavePlace, read_contract  # noqa: E402
 from unbroken.training.core.save_policy import Saves  # noqa: E402
 from unbroken.training.core.session import BACKGROUND_BYTES  # noqa: E402
-from unbroken.training.torch import rank_checkpoint, sharded_state  # noqa: E402
+from unbroken.training.torch import rank_checkpoint  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.writer import Point, TorchWriter  # noqa: E402
@@ -165,7 +165,7 @@ def test_tensors_that_were_spread_and_are_gone_are_named(tmp_path: Path) -> None
 
     def fails(name: str) -> str:
         with pytest.raises(CheckpointError, match="shards: rank 0: ") as caught:
-            sharded_state.put_in({name: states[name]}, {name: parts}, tmp_path / "shards", Ranks())
+            rank_checkpoint.put_in({name: states[name]}, {name: parts}, tmp_path, Ranks())
         return str(caught.value)
 
     assert ".metadata" in fails("model")
@@ -183,7 +183,7 @@ def test_a_spread_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
         torch.distributed.fsdp.fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
         note = {"unbroken.shard": "model/weight", "shape": [5, 2], "dtype": torch.float32}
         with pytest.raises(CheckpointError, match=r"model/weight: saved with shape \[5, 2\], and has \[4, 2\] now"):
-            sharded_state.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
+            rank_checkpoint.put_in({"model": {"weight": note}}, {"model": model}, tmp_path, Ranks())
     finally:
         torch.distributed.destroy_process_group()
 
@@ -197,10 +197,10 @@ def test_torchs_own_tools_read_what_is_spread(tmp_path: Path) -> None:
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.ones(3, 2)).sum().backward()
         optimizer.step()
-        shards: sharded_state.Shards = {}
-        sharded_state.taken_out(model.state_dict(), "model", shards)
-        sharded_state.taken_out(optimizer.state_dict(), "optimizer", shards)
-        sharded_state.write(shards, tmp_path / "shards", Ranks.here())
+        shards: rank_checkpoint.Shards = {}
+        rank_checkpoint.taken_out(model.state_dict(), "model", shards)
+        rank_checkpoint.taken_out(optimizer.state_dict(), "optimizer", shards)
+        rank_checkpoint.write({"shards": shards, "state.pt": {}}, tmp_path, Ranks.here())
         expected = {name: tensor.full_tensor() for name, tensor in shards.items()}
     finally:
         torch.distributed.destroy_process_group()
@@ -217,20 +217,20 @@ def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
     told |= {"PROGRESS": str(folder / "progress.json")}
     contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
     assert contract is not None
-    content = Content({}, (), ranks, notes=dict, take_notes=dict, give_up=sys.exit)
+    content = Content({}, (), ranks, notes=dict, take_notes=dict, where=str, leave=sys.exit)
     return TorchWriter(contract, SavePlace(), Saves(), content)
 
 
 def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, signals_kept: None
 ) -> None:
-    said: list[list[bool]] = [[True, False]]
-    monkeypatch.setattr(Ranks, "all_gather", lambda self, value: said[0])
     asked = []
     for link in [link_of(Ranks(rank, 2), tmp_path) for rank in (0, 1)]:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
+            offers = [(size, True), (size // 2, False)]
+            monkeypatch.setattr(Ranks, "all_gather", lambda self, value, offers=offers: offers)
             asked.append(link._may_be_in_background(size))
-    said[0] = [True, True]
+    monkeypatch.setattr(Ranks, "all_gather", lambda self, value: [(BACKGROUND_BYTES, True), (1, True)])
 
     assert asked == [False] * 6
     assert link_of(Ranks(1, 2), tmp_path)._may_be_in_background(BACKGROUND_BYTES)
@@ -257,4 +257,4 @@ def test_a_rank_that_left_before_all_had_written_is_said(
 def test_a_description_of_tensors_is_read_whichever_python_wrote_it(module):
     pickled = f"c{module}\nPosixPath\n(Vshards\ntR.".encode()
 
-    assert sharded_state._Unpickler(io.BytesIO(pickled)).load() == Path("shards")
+    assert rank_checkpoint._Unpickler(io.BytesIO(pickled)).load() == Path("shards")

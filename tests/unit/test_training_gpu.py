@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from torch import distributed  # noqa: E402
 
-from unbroken.training.torch import sharded_state  # noqa: E402
+from unbroken.training.torch import rank_checkpoint  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.snapshot import SnapshotBuffer  # noqa: E402
 
@@ -80,7 +80,7 @@ def test_a_copy_in_host_memory_of_a_spread_model_is_whole_at_the_end() -> None:
     fully_shard(model)
     copy = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
 
-    whole = sharded_state.whole(copy)
+    whole = rank_checkpoint.whole(copy)
 
     assert whole["weight"].device.type == "cpu"
     assert torch.equal(whole["weight"], expected)

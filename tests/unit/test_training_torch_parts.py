@@ -25,8 +25,8 @@ from unbroken.training.core.point import write_result  # noqa: E402
 from unbroken.training.torch import (  # noqa: E402
     Training,
     random_state,
+    rank_checkpoint,
     save_verified,
-    sharded_state,
     snapshot,
 )
 from unbroken.training.torch import serialization as torch_save  # noqa: E402
@@ -34,8 +34,8 @@ from unbroken.training.torch import state as torch_state  # noqa: E402
 from unbroken.training.torch.content import Content  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
 from unbroken.training.torch.put_back import put_back  # noqa: E402
-from unbroken.training.torch.rank_checkpoint import made_with  # noqa: E402
 from unbroken.training.torch.samplers import PlannedSampler  # noqa: E402
+from unbroken.training.torch.writer import made_with  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -385,7 +385,7 @@ def test_ranks_draw_the_same_until_the_first_batch_and_then_each_its_own() -> No
     splits, later = [], []
     for rank in (0, 1):
         torch.manual_seed(7)
-        content = Content({}, (), Ranks(rank, 2), notes=dict, take_notes=dict, give_up=sys.exit, seed=3)
+        content = Content({}, (), Ranks(rank, 2), notes=dict, take_notes=dict, where=str, leave=sys.exit, seed=3)
         splits.append(torch.randperm(100).tolist())
         content.put_the_rest_back()
         later.append(torch.randperm(100).tolist())
@@ -469,11 +469,12 @@ def test_what_runs_code_in_the_description_of_shards_runs_none(tmp_path: Path) -
         def __reduce__(self):
             return Path.touch, (tmp_path / "ran",)
 
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / ".metadata").write_bytes(pickle.dumps(Evil()))
     note = {"unbroken.shard": "model/weight", "shape": [2], "dtype": torch.float32}
 
     with pytest.raises(CheckpointError, match="is no part of a description of tensors"):
-        sharded_state.put_in({"model": {"weight": note}}, {"model": {}}, tmp_path, Ranks())
+        rank_checkpoint.put_in({"model": {"weight": note}}, {"model": {}}, tmp_path, Ranks())
 
     assert not (tmp_path / "ran").exists()
 

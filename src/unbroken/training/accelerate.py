@@ -75,15 +75,6 @@ class UnbrokenLoop(Adapter, Loop):
         """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`."""
         return self._loaders.endless(loader)
 
-    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """Yield the numbers, from 0, of the epochs still to be trained; first restore the newest checkpoint.
-
-        The configuration's goal and unit take precedence over these arguments.
-        """
-        for epoch in super().epochs(goal, unit):
-            self._loaders.begin_epoch()
-            yield epoch
-
     def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Yield this epoch's batches still to be trained, on their device; save or leave between them.
 
@@ -131,8 +122,13 @@ class UnbrokenLoop(Adapter, Loop):
 
     # --- what the loop asks for ---
 
+    def _begin_epoch(self) -> None:
+        self._loaders.begin_epoch()
+
     def _aim(self, goal: float | None, unit: str | None) -> None:
         self._course.aim(self._link.contract if self._link else None, goal, unit)
+        if self._omitted:
+            return  # it was begun before, with another goal
         models, optimizers = self._accelerator._models, self._accelerator._optimizers  # which may hold gradients
         parts = {f"model{number}": own_part(model) for number, model in enumerate(models)}
         self._omitted = Omitted(parts | {f"optimizer{number}": each for number, each in enumerate(optimizers)})

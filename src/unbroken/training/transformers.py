@@ -123,18 +123,16 @@ class UnbrokenCallback(Adapter, TrainerCallback):  # type: ignore[misc]  # its t
             control.should_save = bool(control.should_save or self._is_asked or may_end)
         return control
 
-    def on_evaluate(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
-        """Ask for a save if a callback before this one has ended the training."""
-        if self._link and self._is_epoch_over and control.should_training_stop:
-            control.should_save = True
-        return control
-
     def on_log(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> Control:
         """Pass on what is logged, and ask for a save if a callback before this one has ended the training."""
         logged = {name: value for name, value in (kwargs.get("logs") or {}).items() if name not in ("epoch", "step")}
         numbers = {name: float(value) for name, value in logged.items() if isinstance(value, int | float)}
         self._log.add(int(state.epoch or 0), state.global_step, numbers)
-        return self.on_evaluate(args, state, control)
+        if self._link and self._is_epoch_over and control.should_training_stop:
+            control.should_save = True
+        return control
+
+    on_evaluate = on_log  # nothing is logged there, but a callback may have ended the training
 
     def on_save(self, args: Arguments, state: State, control: Control, **kwargs: Any) -> None:
         """Hand over what the Trainer has just written, and leave if it is time."""

@@ -57,7 +57,8 @@ class Checkpoints:
             self.ranks,
             notes=lambda: {"position": {"step": self.step}},
             take_notes=self._take_notes,
-            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
+            where=self._where,
+            leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
             validate=validate,
             new_schedule=new_schedule,
@@ -68,8 +69,7 @@ class Checkpoints:
                 "start draws random numbers that a restart would draw again; allowed: Loaders, or Training"
             )
         self.link: TorchWriter | None = None  # should what cannot be saved end the training
-        if link := TorchWriter.of(folder, saves, self.content):
-            self.link, link.give_up = link, lambda message: self._leave(Kind.HOPELESS, message)
+        self.link = TorchWriter.of(folder, saves, self.content)
 
     @property
     def resumed(self) -> bool:
@@ -138,8 +138,7 @@ class Checkpoints:
     def _write(self, *, is_over: bool, **more: Any) -> None:
         """Save now; `more` is what `Point` holds in addition."""
         if self.link:
-            progress = self._progress(is_over=is_over)
-            self.link.save(Point(progress=progress, step=self.step, where=self._where(), **more))
+            self.link.save(Point(progress=self._progress(is_over=is_over), step=self.step, **more))
 
     def _check_loaded(self) -> None:
         """Raise RuntimeError, or end the training, if the script does not begin where it has to."""

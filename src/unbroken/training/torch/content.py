@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate, Validation
-from unbroken.training.torch import random_state, rank_checkpoint, sharded_state
+from unbroken.training.torch import random_state, rank_checkpoint
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.gradients import Gradients
 from unbroken.training.torch.loader import end_workers
@@ -36,15 +36,22 @@ NO_PARTS: Parts = MappingProxyType({})
 def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
     """Return all parts by their names; raise TypeError for one that cannot be saved."""
     parts = torch_state.one_by_one(together(state, per_rank))
-    sharded_state.check_kinds(parts)
+    for name, part in torch_state.only(parts, torch.nn.Module).items():
+        if any(isinstance(module, FullyShardedDataParallel) for module in part.modules()):
+            raise TypeError(
+                f"Training(state={{{name!r}: ...}}) holds a FullyShardedDataParallel (FSDP1), whose optimizer has "
+                "another state on each rank under the same names; allowed: FSDP2; type fully_shard(model) "
+                "(torch.distributed.fsdp)"
+            )
     return parts
 
 
 class Content:
     """Hold everything that defines a training, on this rank; `own` names the parts that each rank has for itself.
 
-    `notes` returns what the training adds to a checkpoint, and `take_notes` restores it.  `give_up` ends the training
-    for a reason.  `loaders` are those of `Training`; those of a loop of the user's own are a part.
+    `notes` returns what the training adds to a checkpoint, and `take_notes` restores it.  `where` says where the
+    training is, and `leave` ends it with a message.  `loaders` are those of `Training`; those of a loop of the user's
+    own are a part.
     """
 
     def __init__(  # noqa: PLR0913  (a keyword each)
@@ -55,7 +62,8 @@ class Content:
         *,
         notes: Callable[[], dict[str, Any]],
         take_notes: Callable[[Mapping[str, Any]], object],
-        give_up: Callable[[str], object],
+        where: Callable[[], str],
+        leave: Callable[[str], NoReturn],
         seed: int = 0,
         loaders: Sequence[Loaders] = (),
         validate: Validate | Callable[[], Any] | None = None,
@@ -64,7 +72,7 @@ class Content:
         must_be_finite: bool = True,
     ) -> None:
         self.given, self.ranks, self._seed = parts, ranks, seed
-        self._notes, self._take_notes, self.give_up = notes, take_notes, give_up
+        self._notes, self._take_notes, self.where, self.leave = notes, take_notes, where, leave
         self._has_new_schedule, self._must_be_finite = new_schedule, must_be_finite
         for line in make_persistent(parts, own, ranks.size):
             ranks.say(line)
@@ -79,10 +87,8 @@ class Content:
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
-        self._origin: Path | None = None
-        self._saved_switches: Mapping[str, Any] = {}
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
-        self._random: Callable[[], object] | None = None  # puts back what still has to be
+        self._put_rest_back: Callable[[], None] | None = None  # of the checkpoint that was restored
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
         self._first_seed = self._seed_of_rank(0) if ranks.size > 1 else None
@@ -108,6 +114,10 @@ class Content:
             self.give_up(non_finite_weight(self.weights()) or non_finite)
         return state
 
+    def give_up(self, reason: str) -> NoReturn:
+        """End the training, whose state must not be saved."""
+        self.leave(f"{reason}, {self.where()}")
+
     def weights(self) -> Weights:
         """Return the weights that must be finite."""
         return weights_of(self.parts) if self._must_be_finite else {}
@@ -132,27 +142,35 @@ class Content:
         Random numbers and gradients follow later, by `put_the_rest_back`.
         """
         state, source = rank_checkpoint.read(folder, self.ranks, self._seed), str(folder)
-        seed = self._seed_of_rank(state["position"]["step"])
-        random, generators = state["random"], self._generators
-        given = [*self.parts, *self._generators]
-        torch_state.check_names(given, [*state["parts"], *(random["generators"] if random else generators)], source)
+        seed, random, switches = self._seed_of_rank(state["position"]["step"]), state["random"], state[SWITCHES]
+        generators = random["generators"] if random else self._generators
+        torch_state.check_names([*self.parts, *self._generators], [*state["parts"], *generators], source)
         replayed = Replayed(self.parts, state["parts"]) if self._has_new_schedule else None
-        self._saved_switches = state[SWITCHES]
-        self.switches.fit_groups(self._saved_switches, source)
+        self.switches.fit_groups(switches, source)
         gradients = state[rank_checkpoint.GRADIENTS]
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
-        parts = sharded_state.put_in(states, likes, folder / sharded_state.SHARDS, self.ranks)
-        self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
+        parts = rank_checkpoint.put_in(states, likes, folder, self.ranks)
+        gradients = {**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}
+        self.gradients.check(gradients, source)
         put_back(self.parts, parts, source)
         if replayed:
             replayed.put_back()
         self._take_notes(state)
-        self.switches.put_back(self._saved_switches)
-        self._random = partial(random_state.restore_all, random, generators)
-        if not random:
-            self._random = partial(random_state.reseed, seed, generators)
-        self._first_seed, self._origin = None, folder
+        self.switches.put_back(switches)
+
+        def put_rest_back() -> None:
+            if self._repeated and self._repeated.put_back():
+                self._load_models(folder)
+            if said := self.switches.put_back(switches):
+                self.ranks.say(said)
+            if random:
+                random_state.restore_all(random, self._generators)
+            else:
+                random_state.reseed(seed, self._generators)
+            self.gradients.put_back(gradients)
+
+        self._first_seed, self._put_rest_back = None, put_rest_back
         return self.trust.validation_error(state["trust"])
 
     def say_once(self, key: str, line: str) -> None:
@@ -171,11 +189,11 @@ class Content:
     @property
     def has_rest_to_put_back(self) -> bool:
         """Return True while a restart repeats what ran before the position from which it resumes."""
-        return self._random is not None
+        return self._put_rest_back is not None
 
     def begin_repeating(self) -> None:
         """Announce that the script now repeats what it did before the position from which the training resumes."""
-        if self._random is not None:
+        if self._put_rest_back:
             others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader | Loaders)}
             self._repeated = Repeated(others)
 
@@ -184,21 +202,16 @@ class Content:
         if self._first_seed is not None:
             random_state.seed_everything(self._first_seed)
             self._first_seed = None
-        if self._random is not None:
-            if self._repeated and self._repeated.put_back() and self._origin:
-                self._load_models(self._origin)
-            if said := self.switches.put_back(self._saved_switches):
-                self.ranks.say(said)
-            self._random()
-            self.gradients.put_back()
-            self._random = self._repeated = self._origin = None
+        if self._put_rest_back:
+            self._put_rest_back()
+            self._put_rest_back = self._repeated = None
 
     def _load_models(self, folder: Path) -> None:
         """Give the models the weights of the checkpoint again, which the script has changed since."""
         models = torch_state.only(self.parts, torch.nn.Module)
         state = rank_checkpoint.read(folder, self.ranks, self._seed)["parts"]
         states = {name: state[name] for name in models}
-        put_back(models, sharded_state.put_in(states, models, folder / sharded_state.SHARDS, self.ranks), str(folder))
+        put_back(models, rank_checkpoint.put_in(states, models, folder, self.ranks), str(folder))
 
     def _seed_of_rank(self, step: int) -> int:
         return seed_from(self._seed, "rank", self.ranks.rank, step)
@@ -225,8 +238,8 @@ class Omitted:
         """Restore it where the training resumes."""
         parameters, saved = torch_state.parameters_in(self._parts), state["gradients"]
         tensors = {name: _like(parameters.get(name), each) for name, each in saved["tensors"].items()}
-        self._gradients.restore({**saved, "tensors": tensors}, source)
-        self._gradients.put_back()
+        self._gradients.check(saved, source)
+        self._gradients.put_back({**saved, "tensors": tensors})
         self._switches.put_back(state[SWITCHES])
         random_state.restore_all(state["random"], {})
 

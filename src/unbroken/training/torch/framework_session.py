@@ -16,13 +16,12 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
-from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.training.core import once
+from unbroken.system.digests import preferred_algorithm
 from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
-from unbroken.training.core.run_directory import connect
+from unbroken.training.core.run_directory import check_run, connect, note_begun
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -32,7 +31,7 @@ from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.process_group import Ranks, here
 from unbroken.training.torch.rank_checkpoint import OWN_FILE, made_by
-from unbroken.training.torch.serialization import save_verified
+from unbroken.training.torch.serialization import digest_of, save_verified
 
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
@@ -157,8 +156,8 @@ class Adapter:
         Raise CheckpointError if this process has trained for the same contract before.
         """
         if link := self._link:
-            once.check_run(link.contract)
-            once.note_begun(link.contract)
+            check_run(link.contract)
+            note_begun(link.contract)
             # What several ranks decide together is done a step later.
             link.pace.steps_ahead = steps_ahead + (self._ranks.size > 1)
             link.pace.begin_save(step)
@@ -230,8 +229,7 @@ class Adapter:
         mine = {}
         for path in framework_shards.files_of(draft, self._ranks.rank):
             fs.flush(path)
-            digest = digest_file(path, preferred_algorithm())
-            mine[str(path.relative_to(draft))] = FileDigest(path.stat().st_size, digest)
+            mine[str(path.relative_to(draft))] = digest_of(path)
         found = {name: digest for each in self._ranks.all_gather(mine) for name, digest in each.items()}
         framework_shards.check_shards(found, self._ranks.size, self._sharding.zero, draft)
         self._ranks.by_first(lambda: framework_shards.check_described(draft))

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from unbroken.errors import CheckpointError
-from unbroken.training.torch.state import modules_in, parameters_in, parameters_of
+from unbroken.training.torch.state import only, parameters_in, parameters_of
 
 
 class Gradients:
@@ -24,33 +24,30 @@ class Gradients:
 
     def __init__(self, parts: Mapping[str, object]) -> None:
         self._parts = parts
-        # Gradients that a step has used, and their versions after it; parameters that a step has changed.
-        self._used: MutableMapping[torch.Tensor, int | None] = WeakTensorKeyDictionary()
-        self._stepped: MutableMapping[torch.Tensor, bool] = WeakTensorKeyDictionary()
+        # Of each parameter that a step has changed, the gradient that was used, if it is still there, and its version.
+        self._used: MutableMapping[torch.Tensor, tuple[TensorWeakRef, int] | None] = WeakTensorKeyDictionary()
         self.steppers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of this process
         self._are_replaced = False  # after a step there came new gradients,
         self._are_kept = False  # and never one that a step had used before
-        self._saved: Mapping[str, Any] | None = None  # to be put back
         _watching().add(self)
 
     def state(self) -> dict[str, Any]:
         """Return the gradients that the training still needs, and what was observed of its steps."""
         parameters = parameters_in(self._parts)
-        held = {name: each.grad for name, each in parameters.items() if each.grad is not None}
-        if self._are_replaced and not self._are_kept:
-            held = {name: gradient for name, gradient in held.items() if not self._is_as_used(gradient)}
-        used = {name: self._is_as_used(gradient) for name, gradient in held.items() if _own(gradient) in self._used}
+        used = {name: self._is_as_used(each) for name, each in parameters.items()}
+        is_needed = not self._are_replaced or self._are_kept
+        held = {name: each.grad for name, each in parameters.items() if is_needed or not used[name]}
         return {
-            "tensors": {name: _own_memory(gradient.detach()) for name, gradient in held.items()},
-            "used": used,
-            "stepped": [name for name, each in parameters.items() if each in self._stepped],
+            "tensors": {name: _own_memory(each.detach()) for name, each in held.items() if each is not None},
+            "used": {name: is_as_used for name, is_as_used in used.items() if is_as_used is not None and name in held},
+            "stepped": [] if self._are_replaced else [name for name, each in parameters.items() if each in self._used],
             "are_replaced": self._are_replaced,
             "are_kept": self._are_kept,
         }
 
     def unshared(self) -> str:
         """Return an error message if an FSDP2 model holds gradients that its ranks have not shared; else ""."""
-        modules = (module for _, module in modules_in(self._parts))
+        modules = (each for model in only(self._parts, torch.nn.Module).values() for each in model.modules())
         if not any(_holds_unshared(module) for module in modules if hasattr(module, "_get_fsdp_state")):
             return ""
         return (
@@ -58,47 +55,39 @@ class Gradients:
             "checkpoint can hold; allowed: True, with which they are added up as well"
         )
 
-    def restore(self, state: Mapping[str, Any], source: str) -> None:
-        """Keep what `state` gave, for `put_back`; raise CheckpointError if a parameter is missing."""
+    def check(self, state: Mapping[str, Any], source: str) -> None:
+        """Raise CheckpointError if a parameter is missing of which `state` gave a gradient."""
         if unknown := sorted({*state["tensors"], *state["stepped"]} - parameters_in(self._parts).keys()):
             raise CheckpointError(f"{source}: holds the gradient of {unknown[0]}, which is no parameter now")
-        self._saved = state
 
-    def put_back(self) -> None:
-        """Give each parameter the gradient that it had, or none."""
-        state, self._saved = self._saved, None
-        if state is None:
-            return
-        self._are_replaced, self._are_kept = state["are_replaced"], state["are_kept"]
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Give each parameter the gradient that it had when `state` gave this, or none."""
+        self._are_replaced, self._are_kept, stepped = state["are_replaced"], state["are_kept"], {*state["stepped"]}
         for name, parameter in parameters_in(self._parts).items():
             gradient = state["tensors"].get(name)
             parameter.grad = None if gradient is None else _own_memory(gradient.to(parameter.device))
             if parameter.grad is not None and name in state["used"]:
-                own = _own(parameter.grad)
-                self._used[own] = own._version if state["used"][name] else None
-            if name in state["stepped"]:
-                self._stepped[parameter] = True
+                version = _own(parameter.grad)._version if state["used"][name] else -1
+                self._used[parameter] = TensorWeakRef(_own(parameter.grad)), version
+            elif name in stepped:
+                self._used[parameter] = None
 
-    def _is_as_used(self, gradient: torch.Tensor) -> bool:
-        """Return True if a step has used the gradient and nothing has changed it since."""
-        return self._used.get(_own(gradient)) == _own(gradient)._version
+    def _is_as_used(self, parameter: torch.Tensor) -> bool | None:
+        """Return True if the gradient is as a step has used it, False if it was changed since; None if none has."""
+        reference, version = self._used.get(parameter) or (None, 0)
+        if parameter.grad is None or reference is None or reference() is not _own(parameter.grad):
+            return None
+        return version == _own(parameter.grad)._version
 
     def note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Record that the optimizer has made a step."""
         self.steppers.add(optimizer)
         for parameter in parameters_of(optimizer):
             if parameter.grad is not None:
-                self._note_used(parameter, _own(parameter.grad))
-
-    def _note_used(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        if gradient in self._used:
-            self._are_kept = True
-        elif parameter in self._stepped:
-            self._are_replaced = True
-            self._stepped.clear()  # it has served
-        if not self._are_replaced:
-            self._stepped[parameter] = True
-        self._used[gradient] = gradient._version
+                is_kept = self._is_as_used(parameter) is not None
+                self._are_kept |= is_kept
+                self._are_replaced |= parameter in self._used and not is_kept
+                self._used[parameter] = TensorWeakRef(_own(parameter.grad)), _own(parameter.grad)._version
 
 
 def shared(states: list[Mapping[str, Any]]) -> dict[str, Any]:

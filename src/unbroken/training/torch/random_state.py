@@ -6,10 +6,10 @@ import gc
 import random
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,55 +20,44 @@ _PYTHON: random.Random = random.random.__self__  # type: ignore[attr-defined]
 _NUMPY: np.random.RandomState = np.random.mtrand._rand
 # The global ones on the CPU.
 GLOBAL: tuple[RandomGenerator, ...] = (_PYTHON, _NUMPY, torch.default_generator)
+_NAMES = ("python", "numpy", "torch")
 
 
-class _Kind(NamedTuple):
-    """Say how a library reads, restores and seeds its generators."""
-
-    read: Callable[[Any], Any]
-    restore: Callable[[Any, Any], object]
-    seed: Callable[[Any, int], object]
-
-
-def _set_bits(generator: np.random.Generator, state: Any) -> None:
-    generator.bit_generator.state = state
-
-
-_KINDS: dict[type, _Kind] = {
-    torch.Generator: _Kind(torch.Generator.get_state, torch.Generator.set_state, torch.Generator.manual_seed),
-    random.Random: _Kind(random.Random.getstate, random.Random.setstate, random.Random.seed),
-    np.random.RandomState: _Kind(
-        lambda generator: generator.get_state(legacy=False),
-        np.random.RandomState.set_state,
-        lambda generator, number: generator.seed(number % 2**32),
-    ),
-    np.random.Generator: _Kind(
-        lambda generator: generator.bit_generator.state,
-        _set_bits,
-        lambda generator, number: _set_bits(generator, type(generator.bit_generator)(number).state),
-    ),
-}
+def _state_of(generator: RandomGenerator) -> Any:
+    match generator:
+        case torch.Generator():
+            return generator.get_state()
+        case random.Random():
+            return generator.getstate()
+        case np.random.RandomState():
+            return generator.get_state(legacy=False)
+    return generator.bit_generator.state
 
 
-def _kind_of(generator: RandomGenerator) -> _Kind:
-    return next(kind for each, kind in _KINDS.items() if isinstance(generator, each))
-
-
-def state_of(generator: RandomGenerator) -> Any:
-    """Return the state of a generator, with tensors in place of numpy's arrays, which cannot be read back safely."""
-    return _with_tensors(_kind_of(generator).read(generator))
-
-
-def restore(generator: RandomGenerator, state: Any) -> None:
-    """Put back what `state_of` returned."""
-    state = state if isinstance(generator, torch.Generator) else _with_arrays(state)
-    _kind_of(generator).restore(generator, state)
+def _set_state(generator: RandomGenerator, state: Any) -> None:
+    match generator:
+        case torch.Generator():
+            generator.set_state(state)
+        case random.Random():
+            generator.setstate(state)
+        case np.random.RandomState():
+            generator.set_state(state)
+        case np.random.Generator():
+            generator.bit_generator.state = state
 
 
 def seed(generators: Iterable[RandomGenerator], seeds: Iterable[int]) -> None:
     """Seed each generator with its own seed."""
     for generator, number in zip(generators, seeds, strict=False):
-        _kind_of(generator).seed(generator, number)
+        match generator:
+            case torch.Generator():
+                generator.manual_seed(number)
+            case random.Random():
+                generator.seed(number)
+            case np.random.RandomState():
+                generator.seed(number % 2**32)
+            case np.random.Generator():
+                generator.bit_generator.state = type(generator.bit_generator)(number).state
 
 
 def seed_everything(seed: int) -> None:
@@ -81,12 +70,12 @@ def seed_everything(seed: int) -> None:
 @contextmanager
 def kept(generators: Iterable[RandomGenerator] = GLOBAL) -> Iterator[None]:
     """Let nothing that is drawn inside leave a trace in the generators, by default the global ones on the CPU."""
-    states = [(generator, _kind_of(generator).read(generator)) for generator in generators]
+    states = [(generator, _state_of(generator)) for generator in generators]
     try:
         yield
     finally:
         for generator, state in states:
-            _kind_of(generator).restore(generator, state)
+            _set_state(generator, state)
 
 
 def all_kept(given: Mapping[str, RandomGenerator]) -> AbstractContextManager[None]:
@@ -104,10 +93,10 @@ def collect(given: Mapping[str, RandomGenerator]) -> dict[str, object]:
     """Return the state of all random generators: the global ones, on the CPU and on each GPU, and those given."""
     is_used = _is_cuda_used()
     return {
-        **dict(zip(("python", "numpy", "torch"), map(state_of, GLOBAL), strict=True)),
+        **{name: _with_tensors(_state_of(each)) for name, each in zip(_NAMES, GLOBAL, strict=True)},
         "cuda": torch.cuda.get_rng_state_all() if is_used else [],
         "cuda_own": torch.cuda.get_rng_state() if is_used else None,  # of the device that this rank works on
-        "generators": {name: state_of(generator) for name, generator in given.items()},
+        "generators": {name: _with_tensors(_state_of(generator)) for name, generator in given.items()},
     }
 
 
@@ -116,8 +105,8 @@ def restore_all(state: Mapping[str, Any], given: Mapping[str, RandomGenerator]) 
 
     A rank that works on another device than then has its own random numbers there.
     """
-    for generator, name in zip(GLOBAL, ("python", "numpy", "torch"), strict=True):
-        restore(generator, state[name])
+    for name, each in zip(_NAMES, GLOBAL, strict=True):
+        _set_state(each, mapped(state[name], _with_arrays))
     here = torch.cuda.device_count() if state["cuda"] else 0
     for index, cuda_state in enumerate(state["cuda"][:here]):
         torch.cuda.set_rng_state(cuda_state, index)
@@ -130,7 +119,7 @@ def restore_all(state: Mapping[str, Any], given: Mapping[str, RandomGenerator]) 
         if isinstance(each, torch.Generator) and saved.numel() != each.get_state().numel():
             print(f"unbroken: {name} was the generator of another kind of device than {each.device}: it begins anew")
         else:
-            restore(each, saved)
+            _set_state(each, mapped(saved, _with_arrays))
 
 
 def reseed(number: int, given: Mapping[str, RandomGenerator]) -> None:

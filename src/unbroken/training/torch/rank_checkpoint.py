@@ -1,44 +1,64 @@
 """Make checkpoints by several ranks together, and resume from one with the same or another number of ranks.
 
 The first rank writes the whole state as it is there (`state.pt`, as a single process does), each other one its own
-random generators, gradients and parts (`ranks/00001.pt`), and all of them the sharded tensors (`shards/`).
+random generators, gradients and parts (`ranks/00001.pt`), and all of them the sharded tensors (`shards/`), FSDP2's.
+Those `torch.distributed.checkpoint` writes, and reads for any number of ranks; a note replaces each in the state.
 """
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Collection, Mapping
+import pickle
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from unbroken.errors import CheckpointError
 from unbroken.store.progress import FileDigest
 from unbroken.system import fs
-from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.training.torch import gradients, sharded_state
+from unbroken.training.torch import gradients
 from unbroken.training.torch import state as torch_state
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.serialization import save_verified
-from unbroken.training.torch.sharded_state import SHARDS
-from unbroken.training.torch.state import STATE_FILE, is_wrapped_by_compile
+from unbroken.training.torch.serialization import digest_of, save_verified
+from unbroken.training.torch.state import STATE_FILE, mapped, parameters_of, places, state_of
 
 FORMAT = 4
-OWN_FILE = "ranks/{:05d}.pt"
+OWN_FILE, SHARDS = "ranks/{:05d}.pt", "shards"
 GRADIENTS = "unbroken.gradients"
+_NOTE = "unbroken.shard"
+
+METADATA = ".metadata"
+# What such a description is made of, by modules.
+_IN_METADATA = {
+    "torch.distributed.checkpoint.metadata": {
+        *("Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "_MEM_FORMAT_ENCODING"),
+        *("BytesStorageMetadata", "ChunkStorageMetadata", "TensorStorageMetadata"),
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch": {"Size", "device"},
+    "torch.serialization": {"_get_layout"},
+    "pathlib": {"Path", "PosixPath"},
+    "collections": {"OrderedDict"},
+}
 
 Digests = dict[str, FileDigest]
 Pieces = dict[str, Any]
+Shards = dict[str, torch.Tensor]
 
 
 def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> Pieces:
     """Return what this rank writes of a state, by the name of its file; `own` names the parts that each has itself."""
-    shards: sharded_state.Shards = {}
+    shards: Shards = {}
     mine = {"format": FORMAT, **state, "ranks": ranks.size, "own": sorted(own) if ranks.size > 1 else []}
-    mine["parts"] = {name: sharded_state.taken_out(part, name, shards) for name, part in state["parts"].items()}
-    mine[GRADIENTS] = sharded_state.taken_out(state[GRADIENTS], GRADIENTS, shards)
+    mine["parts"] = {name: taken_out(part, name, shards) for name, part in state["parts"].items()}
+    mine[GRADIENTS] = taken_out(state[GRADIENTS], GRADIENTS, shards)
     if not ranks.is_first:
         parts = {name: mine["parts"][name] for name in mine["own"]}
         mine = {"random": mine["random"], GRADIENTS: mine[GRADIENTS], "parts": parts}
@@ -46,11 +66,17 @@ def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> P
 
 
 def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
-    """Write the pieces of this rank into `draft`, all ranks together; return the digests of its own files."""
+    """Write the pieces of this rank into `draft`, all ranks together; return the digests of its own files.
+
+    Raise CheckpointError on all ranks if one of them cannot write its shards.
+    """
     made: dict[str, FileDigest | None] = {}
     if pieces.get(SHARDS):  # first, because all ranks must come here whatever becomes of their own files
-        files = sharded_state.write(pieces[SHARDS], draft / SHARDS, ranks)
-        made = {f"{SHARDS}/{path.name}": _digest(path) for path in files}
+        folder = draft / SHARDS
+        with _failures_in(folder):
+            state_dict_saver.save(pieces[SHARDS], storage_writer=FileSystemWriter(folder), process_group=ranks.group)
+        files = [*folder.glob(f"__{ranks.rank}_*"), *([folder / METADATA] if ranks.is_first else [])]
+        made = {f"{SHARDS}/{path.name}": digest_of(path) for path in files}
     name = _file_of(ranks.rank)
     (draft / name).parent.mkdir(exist_ok=True)
     made[name] = save_verified(pieces[name], draft / name)
@@ -62,7 +88,7 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
 def read(folder: Path, ranks: Ranks, seed: int) -> dict[str, Any]:
     """Return the state with which this rank resumes; "random" is None if another number of ranks made it.
 
-    Sharded tensors stay notes (`sharded_state.put_in`).  Raise CheckpointError if a file is missing, or the training
+    Sharded tensors stay notes (`put_in`).  Raise CheckpointError if a file is missing, or the training
     has another seed.
     """
     first = torch_state.load(folder, is_mapped=ranks.size > 1)
@@ -87,6 +113,34 @@ def read(folder: Path, ranks: Ranks, seed: int) -> dict[str, Any]:
     return {**first, "random": None, GRADIENTS: gradients.shared(each)}
 
 
+def put_in(states: Mapping[str, Any], parts: Mapping[str, Any], checkpoint: Path, ranks: Ranks) -> dict[str, Any]:
+    """Return the states with all tensors as the parts hold them now: sharded over the present ranks, or whole.
+
+    A part may be a mapping of tensors, too.  Raise CheckpointError if a tensor is missing, or has another shape.
+    """
+    shards: Shards = {}
+    filled = {name: _filled(state, name, _likes(name, parts[name]), shards) for name, state in states.items()}
+    if shards:
+        folder = checkpoint / SHARDS
+        reader, alone = _Reader(folder), ranks.size == 1
+        with _failures_in(folder):
+            state_dict_loader.load(shards, storage_reader=reader, process_group=ranks.group, no_dist=alone)
+    return filled
+
+
+def whole(value: Any, *, is_kept: bool = True) -> Any:
+    """Return the value with each sharded tensor whole, in host memory if it `is_kept`, else empty; all ranks call it.
+
+    It gathers one tensor after the other: a whole model need not fit where each rank has its part of it.
+    """
+    if isinstance(value, DTensor):
+        # Of tensors that lie in host memory a mesh of GPUs gathers nothing.
+        there = cast(DTensor, value.to(value.device_mesh.device_type))
+        full = there.full_tensor().detach()
+        return full.cpu() if is_kept else full.new_empty(0)
+    return mapped(value, lambda item, place: whole(item, is_kept=is_kept))
+
+
 def made_by(saved: int, here: int) -> str:
     """Say that the number of ranks has changed."""
     now = "is 1" if here == 1 else f"are {here}"
@@ -98,38 +152,64 @@ def _file_of(rank: int) -> str:
     return OWN_FILE.format(rank) if rank else STATE_FILE
 
 
-def _digest(path: Path) -> FileDigest:
-    return FileDigest(path.stat().st_size, digest_file(path, preferred_algorithm()))
+def taken_out(value: Any, where: str, shards: Shards) -> Any:
+    """Return the value with a note in the place of each sharded tensor, which is put into `shards`."""
+    if isinstance(value, DTensor):
+        shards[where] = value
+        return {_NOTE: where, "shape": list(value.shape), "dtype": value.dtype}
+    return mapped(value, lambda item, place: taken_out(item, place, shards), where)
 
 
-def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
-    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
-    return {
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "ranks": str(ranks),
-        "threads": str(torch.get_num_threads()),
-        "gpus": str(torch.cuda.device_count()),
-        **_gpu(),
-        "compiled": ", ".join(sorted(name for name, part in parts.items() if _is_compiled(part))) or "none",
-    }
+@contextmanager
+def _failures_in(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointException as error:
+        told = "; ".join(f"rank {rank}: {failure!r}" for rank, (failure, _) in error.failures.items())
+        raise CheckpointError(f"{folder}: {told}") from error
 
 
-def _gpu() -> dict[str, str]:
-    """Return the model of this process's GPU and its modes of computing; {} without a GPU."""
-    if not torch.cuda.is_available():
-        return {}
-    precision = torch.get_float32_matmul_precision()
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
-        "tf32": f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}",
-    }
+def _likes(name: str, part: Any) -> dict[str, DTensor]:
+    """Return the sharded tensors of a part by their places: they show how what is saved of it is sharded."""
+    state = dict(places(part if isinstance(part, Mapping) else state_of(part), name))
+    if isinstance(part, torch.optim.Optimizer):
+        # It has no state before its first step; what it will have for a parameter is sharded like it.
+        state |= {f"{name}/state/{number}": parameter for number, parameter in enumerate(parameters_of(part))}
+    return {where: value for where, value in state.items() if isinstance(value, DTensor)}
 
 
-def _is_compiled(part: Any) -> bool:
-    if not isinstance(part, torch.nn.Module):
-        return False
-    # DDP holds its model, and either may be compiled; `model.compile()` leaves no trace but this one.
-    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in part.modules())
+def _filled(value: Any, where: str, likes: Mapping[str, DTensor], shards: Shards) -> Any:
+    like = likes.get(where, likes.get(where.rpartition("/")[0]))
+    if isinstance(value, Mapping) and _NOTE in value:
+        if like is None:
+            tensor = torch.empty(value["shape"], dtype=value["dtype"])
+        elif list(like.shape) == value["shape"]:
+            tensor = torch.empty_like(like, dtype=value["dtype"])
+        else:
+            raise CheckpointError(f"{where}: saved with shape {value['shape']}, and has {list(like.shape)} now")
+        shards[value[_NOTE]] = tensor
+        return tensor
+    if isinstance(value, torch.Tensor) and like is not None and like.shape == value.shape:
+        spread = distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)
+        return spread.to(like.device)  # torch has put it on the mesh's devices
+    return mapped(value, lambda item, place: _filled(item, place, likes, shards), where)
+
+
+class _Reader(FileSystemReader):
+    """Read as torch's reader does, which unpickles `.metadata`; here only the classes of a description are allowed."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        with open(Path(self.path) / METADATA, "rb") as file:
+            found: Metadata = _Unpickler(file).load()
+        found.storage_meta = found.storage_meta or StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        module = "pathlib" if module == "pathlib._local" else module  # so it is named by Python 3.13, and by it alone
+        is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_type or name in _IN_METADATA.get(module, ()):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a description of tensors")

@@ -13,7 +13,7 @@ import torch
 from unbroken.errors import CheckpointError
 from unbroken.store.progress import FileDigest
 from unbroken.system import fs
-from unbroken.system.digests import Hasher, new_hasher, preferred_algorithm
+from unbroken.system.digests import Hasher, digest_file, new_hasher, preferred_algorithm
 from unbroken.training.torch.state import canonical, tensor_bytes
 
 # In `finish`, the name of a file in that format.
@@ -50,6 +50,11 @@ def save_verified(obj: object, path: Path, *, zip_checksums: bool = False, **opt
         except RuntimeError as error:  # about the zip archive, in place of the error of `write`
             raise writer.error or error from None
     return FileDigest(writer.size_bytes, hasher.hexdigest()) if hasher else None
+
+
+def digest_of(path: Path) -> FileDigest:
+    """Return size and digest of a file."""
+    return FileDigest(path.stat().st_size, digest_file(path, preferred_algorithm()))
 
 
 class _Writer:

@@ -5,6 +5,7 @@ A copy keeps how tensors share their memory: the file of a snapshot is the file 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, TypeVar
 
 import torch
@@ -13,8 +14,8 @@ from torch.distributed.tensor import DTensor
 from unbroken.training.torch.state import bytes_here, local, mapped, tensors_in
 
 T = TypeVar("T")
-# The snapshot, and as much for whatever else the training takes until its next step.
-NEEDED_MEMORY = 2
+# Memory by its size, and if it is pinned: asking torch for that takes longer than finding it.
+Memory = defaultdict[tuple[int, bool], list[torch.UntypedStorage]]
 # Whose memory is copied to pinned memory of the host.
 PINNED_FOR = "cuda"
 
@@ -29,9 +30,8 @@ class SnapshotBuffer:
     """Hold host memory for one snapshot, which is used again for the next; pinned for what comes from a GPU."""
 
     def __init__(self) -> None:
-        # Memory by its size, and if it is pinned: asking torch for that takes longer than finding it.
-        self._free: dict[tuple[int, bool], list[torch.UntypedStorage]] = {}
-        self._used: dict[tuple[int, bool], list[torch.UntypedStorage]] = {}
+        self._free: Memory = defaultdict(list)
+        self._used: Memory = defaultdict(list)
         self._targets: dict[int, torch.UntypedStorage] = {}
         self._gpus: set[torch.device] = set()  # which still have to copy
         self._events: list[torch.cuda.Event] = []
@@ -39,9 +39,9 @@ class SnapshotBuffer:
 
     def take(self, state: T) -> T:
         """Return a canonical state as it is, complete once `wait` returned; the original may change at once."""
-        self._free, self._used, self._targets, self._gpus = self._used, {}, {}, set()
+        self._free, self._used, self._targets, self._gpus = self._used, defaultdict(list), {}, set()
         copy: T = self._value(state)
-        self._free = {}
+        self._free.clear()
         self._events = [torch.cuda.current_stream(gpu).record_event() for gpu in self._gpus]
         is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self._gpu = torch.cuda.current_device() if is_used else None
@@ -83,13 +83,11 @@ class SnapshotBuffer:
         return copy.requires_grad_(tensor.requires_grad)
 
     def _memory(self, size: int, *, is_pinned: bool) -> torch.UntypedStorage:
-        key = size, is_pinned
-        storage = (
-            self._free[key].pop()
-            if self._free.get(key)
-            else torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned).untyped_storage()
-        )
-        self._used.setdefault(key, []).append(storage)
+        if free := self._free[size, is_pinned]:
+            storage = free.pop()
+        else:
+            storage = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned).untyped_storage()
+        self._used[size, is_pinned].append(storage)
         return storage
 
 

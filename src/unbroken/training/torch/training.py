@@ -83,7 +83,8 @@ class Training(Loop):
             self._ranks,
             notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
-            give_up=lambda message: self._give_up(Kind.HOPELESS, message),
+            where=self._where,
+            leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
             loaders=[self._loaders],
             validate=validate,
@@ -110,15 +111,6 @@ class Training(Loop):
         """
         part = self._part_of(loader)
         return part.endless(self._loaders.check_place) if part else self._loaders.endless(loader)
-
-    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
-
-        `goal` in `unit` ("epochs" or "steps") is for starts by hand: the configuration takes precedence.
-        """
-        for epoch in super().epochs(goal, unit):
-            self._loaders.begin_epoch()
-            yield epoch
 
     def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Yield the batches of this epoch still to be trained; it may save or leave between any two of them.
@@ -184,6 +176,9 @@ class Training(Loop):
         self._content.put_the_rest_back()
         self._loaders.begin_batches()
 
+    def _begin_epoch(self) -> None:
+        self._loaders.begin_epoch()
+
     def _clean_up(self) -> None:
         self._content.end_workers()
 
@@ -217,8 +212,7 @@ class Training(Loop):
 
     def _save(self, done: float, **more: Any) -> None:
         if self._link:
-            step = self._course.position.step
-            self._link.save(Point(progress=self._progress(done), step=step, where=self._where(), **more))
+            self._link.save(Point(progress=self._progress(done), step=self._course.position.step, **more))
 
     def _take_notes(self, state: Mapping[str, Any]) -> None:
         self._restore_common(state)

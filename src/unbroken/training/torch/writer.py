@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
 from unbroken.errors import CheckpointError
 from unbroken.store.progress import FileDigest
-from unbroken.system.digests import digest_file, preferred_algorithm
-from unbroken.system.memory import available_bytes
+from unbroken.system.digests import preferred_algorithm
 from unbroken.training.core import point as core
 from unbroken.training.core.environment import Contract, SavePlace
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
-from unbroken.training.torch import rank_checkpoint, sharded_state
+from unbroken.training.torch import rank_checkpoint
 from unbroken.training.torch.content import Content
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.rank_checkpoint import Digests, Pieces, made_with
-from unbroken.training.torch.serialization import save_result
-from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, snapshot_bytes
-from unbroken.training.torch.state import tensor_bytes
+from unbroken.training.torch.rank_checkpoint import Digests, Pieces
+from unbroken.training.torch.serialization import digest_of, save_result
+from unbroken.training.torch.snapshot import SnapshotBuffer, snapshot_bytes
+from unbroken.training.torch.state import is_wrapped_by_compile, only, tensor_bytes
 from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
-# Launchers kill the ranks that are left after 10 s, and others may never come.
-RANKS_EXIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +57,9 @@ class TorchWriter(Connection):
             content.give_up(non_finite)
         super().__init__(contract, place, saves, GUESSED_GROWTH * state_bytes, content.ranks)
         self._content, self._buffer = content, SnapshotBuffer()
+        self.give_up = content.leave
         self._beside: Ranks | None = None
         self.pace.steps_ahead = int(self.ranks.size > 1)
-        self._exit_seconds = RANKS_EXIT_SECONDS if self.ranks.size > 1 else None
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, content: Content) -> TorchWriter | None:
@@ -70,32 +69,20 @@ class TorchWriter(Connection):
         content.ranks.say("started by hand without a folder, so nothing is saved")
         return None
 
-    def fall_back(self, reason: str) -> Path | None:
-        """Fall back to the checkpoint before; return None with several ranks, which end and start again from there."""
-        before = super().fall_back(reason)
-        return before if self.ranks.size == 1 else None
-
     def save(self, point: core.Point) -> None:
         """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
         pieces = self._content.pieces()
         # After the state: after an evaluation FSDP2 holds whole weights, which it frees when it is asked for a state.
         weights = {name: self._own_weights(name, each) for name, each in self._content.weights().items()}
-        described = dict(vars(point))
+        described = {**vars(point), "where": self._content.where()}
         if point.results is not None:
             self.ranks.settle()
-            described["results"] = sharded_state.whole(dict(point.results), is_kept=self.ranks.is_first)
+            described["results"] = rank_checkpoint.whole(dict(point.results), is_kept=self.ranks.is_first)
         begun = self.begin(Point(**described, pieces=pieces, weights=weights))
-        # All ranks decide the same, by the largest copy.
-        self.complete(begun, self._write, self._held, max(self.ranks.all_gather(snapshot_bytes(pieces))))
+        self.complete(begun, self._write, self._held, snapshot_bytes(pieces))
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self.ranks.size, self._content.given)
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks.size)
-        is_enough = available_bytes() > NEEDED_MEMORY * size_bytes * ranks_here
-        copies = "a copy" if self.ranks.size == 1 else "copies"
-        return "" if all(self.ranks.all_gather(is_enough)) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return those that this rank writes: of what all have in common that is the first."""
@@ -129,15 +116,13 @@ class TorchWriter(Connection):
     def _written_here(self, point: Point, ranks: Ranks) -> Digests | Exception:
         """Write what this rank has; return its digests, or an error, of which all ranks must learn."""
         try:
-            non_finite = non_finite_weight(point.weights)
-            if non_finite and ranks.size == 1:
-                return core.NonFiniteState(f"{non_finite}, {point.where}")
             digests = rank_checkpoint.write(point.pieces, point.draft, ranks)
         except Exception as error:  # noqa: BLE001  (raised by all ranks, once they know)
             if ranks.size == 1:
                 return error
             return CheckpointError(f"rank {ranks.rank} could not save: {str(error) or repr(error)}")
-        # Not before: the ranks write the tensors that are spread over them together, whatever is in them.
+        # Not before: the ranks write their shards together, whatever is in them.
+        non_finite = non_finite_weight(point.weights)
         return core.NonFiniteState(f"{non_finite}, {point.where}") if non_finite else digests
 
     def _show(self, point: Point, written: Digests) -> None:
@@ -149,8 +134,33 @@ class TorchWriter(Connection):
         self.hand_over(point, algorithm=preferred_algorithm(), digests=known)
 
 
+def made_with(ranks: int, parts: Mapping[str, object]) -> dict[str, str]:
+    """Return what the manifest records about this process; `parts` are those given to Training, as they were given."""
+    models = only(parts, torch.nn.Module)
+    made = {
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "ranks": str(ranks),
+        "threads": str(torch.get_num_threads()),
+        "gpus": str(torch.cuda.device_count()),
+        "compiled": ", ".join(sorted(name for name, model in models.items() if _is_compiled(model))) or "none",
+    }
+    if torch.cuda.is_available():
+        precision = torch.get_float32_matmul_precision()
+        made["gpu"] = torch.cuda.get_device_name()
+        made["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+        made["tf32"] = f"matmul {precision}, cudnn {'on' if torch.backends.cudnn.allow_tf32 else 'off'}"
+    return made
+
+
+def _is_compiled(model: torch.nn.Module) -> bool:
+    # DDP holds its model, and either may be compiled; `model.compile()` leaves no trace but this one.
+    return any(is_wrapped_by_compile(one) or one._compiled_call_impl is not None for one in model.modules())
+
+
 def _read_back(draft: Path, digests: Mapping[str, FileDigest]) -> None:
     """Check that the written files read back unchanged, before a segment reports that it is paused or finished."""
     for name, made in digests.items():
-        if digest_file(draft / name, preferred_algorithm()) != made.digest:
+        if digest_of(draft / name) != made:
             raise CheckpointError(f"{draft / name}: reads back differently from what was written; check the disk")
