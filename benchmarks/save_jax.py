@@ -22,10 +22,10 @@ from support.measure import in_turns, machine, options, publish, ratios, spread,
 
 from unbroken.store.progress import Progress
 from unbroken.training.core.environment import Contract, Outbox, SavePlace
+from unbroken.training.core.notes import NotedPoint
 from unbroken.training.core.run_directory import Home
 from unbroken.training.jax import Saves
-from unbroken.training.jax.tree import State
-from unbroken.training.jax.writer import JaxPoint, JaxWriter
+from unbroken.training.jax.state import State, Writer
 
 LAYERS = 8
 ORBAX = "Orbax, `CheckpointManager`, async"
@@ -90,12 +90,11 @@ def ours(loop: Loop, folder: Path, in_background: bool, is_published: bool = Fal
     place: SavePlace = Home(folder, "training", Saves(keep=1)) if is_published else Outbox(folder)
     paths = {"save": folder, "stop": folder / "stop", "progress": folder / "progress.json"}
     contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
-    link = JaxWriter(contract, place, Saves(in_background=in_background), 0)
+    link = Writer(contract, place, Saves(in_background=in_background), 0)
 
     def save() -> None:
         state = State(loop.state)
-        what = {"tree": state.tree, "rows": state.table(), "notes": {}, "is_finite": True}
-        link.save(JaxPoint(progress=Progress(1), step=1, is_best=False, **what))
+        link.save(NotedPoint(progress=Progress(1), step=1, state=state.tree, notes={"leaves": state.table()}))
 
     def is_complete() -> bool:
         link.poll()

@@ -23,7 +23,7 @@ from flax import nnx
 from flax.training.train_state import TrainState
 
 from unbroken.training.jax import Saves, Training
-from unbroken.training.jax import tree as jax_tree
+from unbroken.training.jax import state as jax_state
 from unbroken.training.jax.position import Positions
 
 INPUTS = np.random.default_rng(1).normal(size=(64, 8)).astype("float32")
@@ -160,8 +160,8 @@ def main(options):
         if options.at == number:
             os.kill(os.getpid(), getattr(signal, options.signal))
         time.sleep(options.pause)
-    arrays = jax.tree.leaves(jax_tree.State(training.state).tree)
-    digests = [hashlib.sha256(jax_tree.on_host(leaf).tobytes()).hexdigest() for leaf in arrays]
+    arrays = jax.tree.leaves(jax_state.State(training.state).tree)
+    digests = [hashlib.sha256(jax_state.on_host(leaf).tobytes()).hexdigest() for leaf in arrays]
     kinds = [f"{type(leaf).__name__} {getattr(leaf, 'dtype', '')} {getattr(leaf, 'weak_type', '')}" for leaf in arrays]
     training.finish({"digests.txt": "\n".join([*digests, *kinds]), "state": training.state})
 
@@ -184,7 +184,7 @@ def arm(options):
     if options.broken == "position":
         Positions.restore = lambda self, saved, source: None
     if options.broken in ("moments", "weak"):
-        restored = jax_tree.restored
+        restored = jax_state.restored
 
         def broken(array, row, own):
             if options.broken == "weak" and row[3] == "weak":
@@ -193,7 +193,7 @@ def arm(options):
                 array = array * 0
             return restored(array, row, own)
 
-        jax_tree.restored = broken
+        jax_state.restored = broken
 
 
 if __name__ == "__main__":

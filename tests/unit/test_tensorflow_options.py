@@ -101,16 +101,16 @@ def test_the_last_save_of_a_process_is_read_again(pieces, monkeypatch):
     from unbroken.errors import CheckpointError
     from unbroken.training.tensorflow import checkpoint
 
-    write = checkpoint.write_notes
+    write = checkpoint.write_variables
 
-    def flip(folder, notes):
-        write(folder, notes)
+    def flip(groups, folder):
+        write(groups, folder)
         path = next(folder.glob("state.data-*"))
         data = bytearray(path.read_bytes())
         data[len(data) // 3] ^= 1
         path.write_bytes(data)
 
-    monkeypatch.setattr(checkpoint, "write_notes", flip)
+    monkeypatch.setattr(checkpoint, "write_variables", flip)
     work = pieces("flipped", goal=1)
 
     with pytest.raises(CheckpointError, match="reads back differently from what was written; check the disk: "):

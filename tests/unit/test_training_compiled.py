@@ -48,7 +48,7 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
     assert versions["compiled"] == "model"
     assert list(torch.load(tmp_path / "final" / "model.pt")) == ["0.weight", "0.bias"]
     assert torch.equal(plain[0].weight, inner[0].weight)
-    assert "environment changed since this checkpoint (compiled parts model -> none): training continues" in said
+    assert "environment changed since this checkpoint (compiled model -> none): training continues" in said
 
 
 @pytest.mark.process
@@ -84,7 +84,7 @@ def test_a_change_of_threads_gpus_or_torch_is_told_and_one_of_the_rest_is_not() 
     assert differences(before, {**before, "ranks": "1", "numpy": "2"}) == ""
     assert differences({}, before) == ""
     assert differences(before, {**before, "threads": "2", "gpus": "0", "torch": "2.10"}) == (
-        "torch 2.9 -> 2.10, threads 4 -> 2, GPUs 1 -> 0"
+        "torch 2.9 -> 2.10, threads 4 -> 2, gpus 1 -> 0"
     )
 
 

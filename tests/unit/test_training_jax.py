@@ -27,10 +27,9 @@ from flax import nnx  # noqa: E402
 
 from unbroken.errors import CheckpointError, SegmentError, StorageError  # noqa: E402
 from unbroken.training.jax import Training  # noqa: E402
-from unbroken.training.jax import tree as jax_tree  # noqa: E402
+from unbroken.training.jax import state as jax_state  # noqa: E402
 from unbroken.training.jax.position import Positions, decode, encode  # noqa: E402
-from unbroken.training.jax.tree import State  # noqa: E402
-from unbroken.training.jax.writer import ARRAYS, read_tree, write_tree  # noqa: E402
+from unbroken.training.jax.state import ARRAYS, State, read_tree, write_tree  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 
@@ -72,10 +71,10 @@ def odd_state() -> dict[str, object]:
 
 def there_and_back(state: State, folder: Path) -> object:
     tree, rows = state.tree, state.table()
-    write_tree(folder / ARRAYS, jax.tree.map(jax_tree.on_host, tree))
+    write_tree(folder / ARRAYS, jax.tree.map(jax_state.on_host, tree))
     leaves, structure = jax.tree.flatten(tree)
     read = zip(read_tree(folder, rows, tree), rows, leaves, strict=True)
-    return jax.tree.unflatten(structure, [jax_tree.restored(*each) for each in read])
+    return jax.tree.unflatten(structure, [jax_state.restored(*each) for each in read])
 
 
 def test_every_leaf_comes_back_with_its_bits_type_and_form(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_every_leaf_comes_back_with_its_bits_type_and_form(tmp_path: Path) -> No
     assert State(again).table() == state.table()
     for one, other in zip(jax.tree.leaves(state.tree), jax.tree.leaves(again), strict=True):
         assert type(one) is type(other)
-        assert jax_tree.on_host(one).tobytes() == jax_tree.on_host(other).tobytes()
+        assert jax_state.on_host(one).tobytes() == jax_state.on_host(other).tobytes()
         assert getattr(one, "committed", None) == getattr(other, "committed", None)
 
 
@@ -117,7 +116,7 @@ def test_what_is_held_stays_while_the_original_changes_or_is_donated() -> None:
     step = jax.jit(lambda leaf: leaf + 1, donate_argnums=0)
     for size in (1, 1000, 1_000_000):
         leaf, own = step(jnp.arange(float(size))), np.zeros(3)
-        held, of_numpy = jax_tree.held([leaf, own])
+        held, of_numpy = jax_state.held([leaf, own])
         was = held.copy()
         for _ in range(5):
             leaf = step(leaf)
@@ -143,7 +142,7 @@ def test_what_is_held_stays_while_the_original_changes_or_is_donated() -> None:
 )
 def test_another_tree_is_refused(saved: object, own: object, line: str) -> None:
     with pytest.raises(CheckpointError) as raised:
-        jax_tree.matched(State(saved).table(), State(own).table(), "here")
+        jax_state.matched(State(saved).table(), State(own).table(), "here")
     assert line in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -151,7 +150,7 @@ def test_another_tree_is_refused(saved: object, own: object, line: str) -> None:
 def test_what_a_step_makes_of_numbers_is_no_other_tree() -> None:
     """`TrainState.create` begins with the number 0, of which the first step makes a weakly typed array."""
     then = {"step": jnp.asarray(0) + 1, "mean": jnp.zeros(2)}
-    rows = jax_tree.matched(State(then).table(), State({"step": 0, "mean": np.zeros(2)}).table(), "here")
+    rows = jax_state.matched(State(then).table(), State({"step": 0, "mean": np.zeros(2)}).table(), "here")
     assert [row[1] for row in rows] == ["float32", "int32"]
 
 
@@ -240,7 +239,7 @@ def test_a_position_that_is_not_taken_back_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"has the position of data, and Training\(data=...\) is given noise"):
         Positions({"noise": other}).restore(Positions(one).state(), "here")
     with pytest.raises(CheckpointError, match="data does not take its position back"):
-        Positions(GRAIN["loader"]()).restore({"data": {"unbroken:bytes": ""}}, "here")
+        Positions(GRAIN["loader"]()).restore({"data": {"bytes": ""}}, "here")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,12 @@ def test_an_iterator_without_a_state_is_refused(data: object, line: str) -> None
 
 
 def test_a_state_of_any_plain_kind_has_a_form_in_json() -> None:
-    value = {"a": (1, [b"\x00\xff", None, True]), 3: np.arange(4, dtype="int16").reshape(2, 2), "b": {"unbroken:": 1.5}}
+    value = {
+        "a": (1, [b"\x00\xff", None, True]),
+        3: np.arange(4, dtype="int16").reshape(2, 2),
+        "b": {"tuple": 1.5},
+        "f": {},
+    }
     value |= {"c": np.float32(1 / 3), "d": math.inf, "e": 1 << 90}
     again = decode(json.loads(json.dumps(encode(value, "it"))))
     assert repr(again) == repr(value)

@@ -53,6 +53,7 @@ def test_a_broken_restore_is_seen_by_this_comparison(pieces, monkeypatch, broken
     """The control: each part of the state counts."""
     import keras
 
+    from unbroken.training.core import notes
     from unbroken.training.tensorflow import checkpoint
 
     def callbacks():
@@ -61,17 +62,17 @@ def test_a_broken_restore_is_seen_by_this_comparison(pieces, monkeypatch, broken
     whole, cut = pieces("whole", goal=2, callbacks=callbacks), pieces("cut", goal=2, callbacks=callbacks)
     assert [whole.attempt(), cut.attempt([11])] == [0, 85]
     if broken == "generators":
-        monkeypatch.setattr(checkpoint, "restore_random", lambda state: None)
+        monkeypatch.setattr(notes, "restore_random", lambda state: None)
     elif broken in ("callbacks", "position"):
-        read = checkpoint.Checkpoints.read_notes
+        read = notes.read_notes
 
-        def read_otherwise(self, folder, seed):
-            notes = read(self, folder, seed)
-            forgotten = [(name, {}) for name, _ in notes["callbacks"]]
-            elsewhere = {**notes["position"], "batch": 4}
-            return {**notes, **({"callbacks": forgotten} if broken == "callbacks" else {"position": elsewhere})}
+        def read_otherwise(*arguments):
+            kept = read(*arguments)
+            forgotten = [(name, {}) for name, _ in kept["callbacks"]]
+            elsewhere = {**kept["position"], "batch": 4}
+            return {**kept, **({"callbacks": forgotten} if broken == "callbacks" else {"position": elsewhere})}
 
-        monkeypatch.setattr(checkpoint.Checkpoints, "read_notes", read_otherwise)
+        monkeypatch.setattr(notes, "read_notes", read_otherwise)
     else:
         put_back = checkpoint.put_back
 

@@ -11,6 +11,8 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 from keras.callbacks import Callback
 
 from unbroken.store.progress import Metric
+from unbroken.training.core.notes import NotedPoint
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.timers import STEP
@@ -44,6 +47,7 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
 
     _callbacks: Sequence[Any] = ()
     _is_begun = False
+    _last: NotedPoint | None = None  # the one that the training ends with, whose state is written before `finish`
     _timed: AbstractContextManager[None]
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
@@ -163,18 +167,16 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
         """Write the state that the training ends with."""
         if self._link:
             self._last = self._link.begin(self._point(self._course.done, is_read_back=True))
-            self._link.write(self._last, self._groups(), self._new_notes())
+            self._link.write(self._last)
 
     # --- what Training asks for ---
 
     def _take(self, parts: Mapping[str, Any], validate: Any) -> None:
         self._validate = validate  # until `fit` says what is trained
 
-    def _put_back(self) -> None:
-        saved = self._notes["callbacks"] if self._notes else None
-        super()._put_back()
-        if saved is None:
-            return
+    def _restore_again(self, folder: Path, notes: Mapping[str, Any]) -> None:
+        super()._restore_again(folder, notes)
+        saved = notes["callbacks"]
         if [name for name, _ in saved] != [type(each).__name__ for each in self._callbacks]:
             self._ranks.say("fit() is given other callbacks than before, which begin anew")
             return
@@ -187,8 +189,15 @@ class UnbrokenCallback(Training, Callback):  # type: ignore[misc]
     def _groups(self) -> dict[str, list[Any]]:
         return {**super()._groups(), "metrics of fit": list(self.model.metrics_variables)}
 
-    def _new_notes(self) -> dict[str, Any]:
-        return {**super()._new_notes(), "callbacks": [(type(each).__name__, _memory(each)) for each in self._callbacks]}
+    def _state_and_notes(self) -> tuple[Any, dict[str, Any]]:
+        groups, notes = super()._state_and_notes()
+        return groups, {**notes, "callbacks": [(type(each).__name__, _memory(each)) for each in self._callbacks]}
+
+    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
+        if self._link and self._last:
+            self._link.complete(replace(self._last, is_best=is_best, **more), self._link.publish)
+        else:
+            super()._save(done, is_best=is_best, **more)
 
 
 def check_fit(fit: Mapping[str, Any], callbacks: Sequence[Any], model: Any) -> None:

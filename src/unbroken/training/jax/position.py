@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import random
+import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from unbroken.errors import CheckpointError
 
-_MARK = "unbroken:"
 # As Grain and numpy.random, PyTorch's StatefulDataLoader, and random.Random call it.
 _METHODS = (("get_state", "set_state"), ("state_dict", "load_state_dict"), ("getstate", "setstate"))
 
@@ -58,32 +57,27 @@ def _methods(name: str, part: Any) -> tuple[Callable[[], Any], Callable[[Any], o
     )
 
 
-def global_random() -> Positions:
-    """Return Python's and numpy's global generators."""
-    return Positions({"python": random, "numpy": np.random})
-
-
 # --- JSON ---
 
 
 def encode(value: Any, where: str) -> Any:
-    """Return a value in JSON's terms, exactly; raise TypeError with the place of what has no such form."""
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcSU":
-        array = np.asarray(value)
-        data = base64.b64encode(array.tobytes()).decode()
-        return {f"{_MARK}array": [array.dtype.str, list(array.shape), data, isinstance(value, np.generic)]}
+    """Return a value in JSON's terms, exactly; raise TypeError with the place of what has no such form.
+
+    What JSON has not itself becomes a dictionary of one item: the name of its kind, and its content.
+    """
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, bytes):
-        return {f"{_MARK}bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {"dict": [[encode(key, where), encode(item, f"{where}.{key}")] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):
         items = [encode(item, f"{where}[{number}]") for number, item in enumerate(value)]
-        return items if isinstance(value, list) else {f"{_MARK}tuple": items}
-    if isinstance(value, Mapping):
-        pairs = {key: encode(item, f"{where}.{key}") for key, item in value.items()}
-        if all(type(key) is str and not key.startswith(_MARK) for key in pairs):
-            return pairs
-        return {f"{_MARK}items": [[encode(key, where), item] for key, item in pairs.items()]}
+        return items if isinstance(value, list) else {"tuple": items}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in "OV":
+        np.save(file := io.BytesIO(), value, allow_pickle=False)
+        kind = "array" if isinstance(value, np.ndarray) else "number"
+        return {kind: base64.b64encode(file.getvalue()).decode()}
     raise TypeError(
         f"Training(data=...): the state of {where} is a {type(value).__name__}, allowed: numbers, text, bytes, arrays "
         "of numpy, None, and lists, tuples and dictionaries of them"
@@ -96,17 +90,11 @@ def decode(value: Any) -> Any:
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    content: Any
-    key, content = next(iter(value.items()), ("", None))
-    if not key.startswith(_MARK):
-        return {name: decode(item) for name, item in value.items()}
-    kind = key.removeprefix(_MARK)
+    ((kind, content),) = value.items()
+    if kind in ("dict", "tuple"):
+        return (dict if kind == "dict" else tuple)(decode(content))
+    data = base64.b64decode(content)
     if kind == "bytes":
-        return base64.b64decode(content)
-    if kind == "tuple":
-        return tuple(decode(content))
-    if kind == "items":
-        return {decode(name): decode(item) for name, item in content}
-    dtype, shape, data, is_number = content
-    array = np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
-    return array[()] if is_number else array
+        return data
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    return array if kind == "array" else array[()]

@@ -12,23 +12,20 @@ import jax
 
 from unbroken.errors import SegmentError
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop
 from unbroken.training.core.metrics_log import MetricsLog
-from unbroken.training.core.notes import read_notes
+from unbroken.training.core.notes import NotedTraining
 from unbroken.training.core.position import UNITS, Course
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.jax import tree as jax_tree
-from unbroken.training.jax.position import Positions, global_random
-from unbroken.training.jax.tree import State
-from unbroken.training.jax.writer import JaxPoint, JaxWriter, read_tree
+from unbroken.training.jax import state as jax_state
+from unbroken.training.jax.position import Positions
 from unbroken.training.loggers import Logger
 
 NORMAL, OFTEN = Guard(), Saves()
 
 
-class Training(Loop):
+class Training(NotedTraining):
     """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     `state` is a pytree of arrays, such as a TrainState, `nnx.state(...)` or a dictionary of parameters, optimizer state
@@ -43,7 +40,7 @@ class Training(Loop):
     resumes from there; without one it trains from start to end and saves nothing.  `saves` says how often.
     """
 
-    _link: JaxWriter | None = None
+    _restored: Any = None
     _loading = (
         "loaded = ocp.StandardCheckpointer().restore(training.imported / 'default', nnx.state(model)); "
         "nnx.update(model, loaded)"
@@ -66,16 +63,13 @@ class Training(Loop):
                 f"Training(): {count} processes of JAX, allowed: one, which may use all devices of its node; start the "
                 "script once, without jax.distributed.initialize"
             )
-        self._state, self._data, self._random = State(state), Positions(data), global_random()
+        self._state, self._data = jax_state.State(state), Positions(data)
+        self._is_updated = self._state.is_in_place
         self._seed, self._course, self._ranks = seed, Course(), Processes()
         self._log = MetricsLog(loggers, guard, best)
-        self._notes: dict[str, Any] | None = None  # of the checkpoint, until the training resumes
-        self._restored: Any = None
-        self._is_updated = self._state.is_in_place
-        if found := connect(folder, saves):
-            self._link = JaxWriter(*found, saves, jax_tree.size_bytes(jax.tree.leaves(self._state.tree)))
-        else:
-            self._ranks.say("started by hand without a folder, so nothing is saved")
+        found = connect(folder, saves)
+        size_bytes = jax_state.size_bytes(self._state.tree)
+        self._link = jax_state.Writer(*found, saves, size_bytes, is_finite=bool(guard.finite)) if found else None
         self._resume()
 
     @property
@@ -118,41 +112,22 @@ class Training(Loop):
         """
         self._finish(files or {})
 
-    # --- what the loop asks for ---
+    # --- what the notes ask for ---
 
-    def _restore(self, folder: Path) -> str:
-        notes = read_notes(folder, self._seed)
-        rows, tree = jax_tree.matched(notes["leaves"], self._state.table(), str(folder)), self._state.tree
+    def _state_and_notes(self) -> tuple[Any, dict[str, Any]]:
+        return self._state.tree, {"leaves": self._state.table(), "data": self._data.state()}
+
+    def _restore_state(self, folder: Path, notes: Mapping[str, Any]) -> str:
+        rows, tree = jax_state.matched(notes["leaves"], self._state.table(), str(folder)), self._state.tree
         leaves, structure = jax.tree.flatten(tree)
-        triples = zip(read_tree(folder, rows, tree), rows, leaves, strict=True)
-        self._restored = jax.tree.unflatten(structure, [jax_tree.restored(*each) for each in triples])
+        triples = zip(jax_state.read_tree(folder, rows, tree), rows, leaves, strict=True)
+        self._restored = jax.tree.unflatten(structure, [jax_state.restored(*each) for each in triples])
         self._state.replace(self._restored)
         self._data.restore(notes["data"], str(folder))
-        self._restore_common(notes)
-        self._notes = {**notes, "folder": str(folder)}
         return ""
 
-    @property
-    def _is_repeating(self) -> bool:
-        return self._notes is not None
-
-    def _put_back(self) -> None:
-        """Put back what the script's own beginning may have changed."""
-        notes, self._notes = self._notes, None
-        if notes is None:
-            return
+    def _restore_again(self, folder: Path, notes: Mapping[str, Any]) -> None:
         if self._state.is_in_place:
             self._state.replace(self._restored)
         self._restored = None
-        self._data.restore(notes["data"], notes["folder"])
-        self._random.restore(notes["random"], notes["folder"])
-
-    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
-        if self._link is None:
-            return
-        positions = {"random": self._random.state(), "data": self._data.state()}
-        notes = {"seed": self._seed, **self._common_state(), **positions}
-        tree, rows = self._state.tree, self._state.table()
-        more |= {"is_best": is_best, "is_finite": bool(self._log.watch.guard.finite), "notes": notes}
-        step = self._course.position.step
-        self._link.save(JaxPoint(tree=tree, rows=rows, progress=self._progress(done), step=step, **more))
+        self._data.restore(notes["data"], str(folder))

@@ -1,21 +1,18 @@
-"""Write the checkpoints of a TensorFlow training by `tf.train.Checkpoint`, by all workers together, and restore them.
+"""Find the variables of a TensorFlow training, and write and read them by `tf.train.Checkpoint`.
 
 Every variable is named by its place, not found by walking an object: what `tf.train.Checkpoint(model=...)` walks leaves
 out the seeds of Dropout, and restoring it says that all was found.
 
 Each worker writes all variables, and those of the first are kept.  So TensorFlow does it as well, because reading a
-variable may take all of them.  The notes hold what each has for itself: Python's and numpy's random generators.
+variable may take all of them.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import platform
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,33 +20,30 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.random.seed_generator import global_seed_generator
 
 from unbroken.errors import CheckpointError, SegmentError
 from unbroken.system import fs
 from unbroken.training.core.environment import Contract, SavePlace, read_contract
-from unbroken.training.core.notes import read_notes, write_notes
-from unbroken.training.core.point import Point
+from unbroken.training.core.notes import NotedConnection, NotedPoint, versions_of
 from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
-from unbroken.training.core.session import Connection
 from unbroken.training.tensorflow.workers import Workers
 
 PREFIX = "state"
-WORDS = 625  # of the state of Python's generator
 # Before the first save nothing is known.
 GUESSED_BYTES = 500_000_000
 # The variables of each part, and of what belongs to it.
 Groups = Mapping[str, list[Any]]
 
 
-class Checkpoints(Connection):
+class Checkpoints(NotedConnection):
     """Connect a TensorFlow training, which stops for each save: reading a variable may take all workers."""
 
     def __init__(self, contract: Contract, place: SavePlace, saves: Saves, workers: Workers) -> None:
         if saves.in_background:
             raise ValueError("Saves(in_background=True), allowed: None or False, because a save takes all workers")
         super().__init__(contract, place, saves, GUESSED_BYTES, workers)
-        self._workers = workers
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, workers: Workers) -> Checkpoints | None:
@@ -59,56 +53,47 @@ class Checkpoints(Connection):
                 f"{workers.size} workers cannot keep a folder of their own; start them by a workflow "
                 "(docs/engines/tensorflow.md), or without a folder"
             )
-        if found := connect(folder, saves):
-            return cls(*found, saves, workers)
-        workers.say("started by hand without a folder, so nothing is saved")
-        return None
-
-    def write(self, point: Point, groups: Groups, notes: Mapping[str, Any]) -> None:
-        """Write a state into a draft; the last of a process is read again: then no other process can rewrite it."""
-        workers = self._workers
-        with self._own_folder(point) as folder:
-            write_variables(groups, folder)
-            write_notes(folder, {**notes, "workers": workers.size, "random": workers.gather(random_state())})
-            if point.is_over and workers.is_first:
-                read_back(folder)
-
-    def publish(self, point: Point) -> None:
-        """Hand over what was written, with the results in `final/`."""
-        if point.results is not None:
-            with self._own_folder(point) as folder:
-                replace(point, draft=folder).write_results(_write_other)
-            self._workers.meet()
-        if self._workers.is_first:
-            self.hand_over(point)
-
-    def read_notes(self, folder: Path, seed: int) -> dict[str, Any]:
-        """Return the notes with which this worker resumes; CheckpointError if another number of workers made them."""
-        notes = read_notes(folder, seed)
-        made_by, size = notes.get("workers"), self._workers.size
-        if made_by != size:
-            raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {size}; allowed: as many")
-        return {**notes, "random": notes["random"][self._workers.rank], "folder": folder}
-
-    def _made_with(self) -> dict[str, str]:
-        return {
-            "tensorflow": tf.__version__,
-            "keras": keras.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "workers": str(self._workers.size),
-            "threads": str(tf.config.threading.get_intra_op_parallelism_threads() or "all"),
-            "gpus": str(len(tf.config.list_physical_devices("GPU"))),
-        }
+        found = connect(folder, saves)
+        return cls(*found, saves, workers) if found else None
 
     @contextmanager
-    def _own_folder(self, point: Point) -> Iterator[Path]:
+    def _own_folder(self, point: NotedPoint) -> Iterator[Path]:
         """Yield the draft on the first worker; on another one a folder that is then removed."""
-        if self._workers.is_first:
+        if self.ranks.is_first:
             yield point.draft
         else:
             with TemporaryDirectory(prefix="worker-", dir=self.contract.save) as folder:
                 yield Path(folder)
+
+    def _write_state(self, folder: Path, point: NotedPoint) -> None:
+        write_variables(point.state, folder)
+        if point.is_over:  # then no other process can write it again
+            read_back(folder)
+
+    def _write_result(self, path: Path, content: object) -> None:
+        """Write arrays or a model, of which the name says how: `.keras`, `.weights.h5`, or a folder."""
+        if isinstance(content, Mapping):
+            arrays: dict[str, Any] = {str(key): np.asarray(array) for key, array in content.items()}
+            np.savez(path, **arrays)
+        elif not isinstance(content, keras.Model):
+            raise CheckpointError(
+                f"finish(): {path.name!r} is a {type(content).__name__}, allowed: a Keras model, text, bytes, a Path "
+                "to copy, or a dictionary of arrays"
+            )
+        elif path.name.endswith(".weights.h5"):
+            content.save_weights(path)
+        elif path.suffix:
+            content.save(path)  # which names the suffixes that it allows
+        else:
+            content.export(path, verbose=False)
+
+    def _made_with(self) -> dict[str, str]:
+        return {
+            **versions_of("tensorflow", "keras", "numpy"),
+            "workers": str(self.ranks.size),
+            "threads": str(tf.config.threading.get_intra_op_parallelism_threads() or "all"),
+            "gpus": str(len(tf.config.list_physical_devices("GPU"))),
+        }
 
 
 def write_variables(groups: Groups, folder: Path) -> None:
@@ -133,20 +118,6 @@ def put_back(groups: Groups, folder: Path) -> None:
         tf.train.Checkpoint(**_tensors(groups)).read(str(folder / PREFIX)).assert_consumed()
 
 
-def random_state() -> list[float]:
-    """Return the state of Python's and numpy's global generators."""
-    _, words, gauss = random.getstate()
-    twister: Any = np.random.get_state()
-    return [*words, gauss is not None, gauss or 0.0, *twister[1].tolist(), *twister[2:]]
-
-
-def restore_random(state: Sequence[float]) -> None:
-    """Put back what `random_state` returned."""
-    has_gauss, gauss, *key, at, has_normal, normal = state[WORDS:]
-    random.setstate((3, tuple(map(int, state[:WORDS])), gauss if has_gauss else None))
-    np.random.set_state(("MT19937", np.array(key, dtype=np.uint32), int(at), int(has_normal), normal))
-
-
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
     """Raise CheckpointError for what TensorFlow raises while it reads a damaged file."""
@@ -163,19 +134,90 @@ def _tensors(groups: Groups) -> dict[str, list[Any]]:
     }
 
 
-def _write_other(path: Path, content: object) -> None:
-    """Write what is neither text nor a file; of a model, the name says how: `.keras`, `.weights.h5`, or a folder."""
-    if isinstance(content, Mapping):
-        arrays: dict[str, Any] = {str(key): np.asarray(array) for key, array in content.items()}
-        np.savez(path, **arrays)
-    elif not isinstance(content, keras.Model):
-        raise CheckpointError(
-            f"finish(): {path.name!r} is a {type(content).__name__}, allowed: a Keras model, text, bytes, a Path to "
-            "copy, or a dictionary of arrays"
-        )
-    elif path.name.endswith(".weights.h5"):
-        content.save_weights(path)
-    elif path.suffix:
-        content.save(path)  # which names the suffixes that it allows
-    else:
-        content.export(path, verbose=False)
+# --- the variables of parts ---
+
+
+def groups_of(parts: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the variables of all parts, of the optimizers that models were compiled with, and of Keras's generator."""
+    groups = {"random numbers of Keras": [global_seed_generator().state]}
+    for name, part in parts.items():
+        groups[name] = _variables_of(name, part)
+        if getattr(part, "optimizer", None) is not None:
+            groups[f"optimizer of {name}"] = list(part.optimizer.variables)
+        for attribute, value in _attributes_of(part).items():
+            groups[f"{attribute} of {name}"] = _variables_of(attribute, value)
+    return groups
+
+
+def _attributes_of(part: object) -> dict[str, Any]:
+    """Return what a model holds in attributes that are none of Keras's variables, such as a GAN's optimizers."""
+    if not isinstance(part, keras.Model):
+        return {}
+    kinds = (keras.optimizers.Optimizer, tf.random.Generator, tf.Variable)
+    return {
+        name: value for name, value in vars(part).items() if isinstance(value, kinds) and value is not part.optimizer
+    }
+
+
+def _variables_of(name: str, part: object) -> list[Any]:
+    if isinstance(part, (keras.random.SeedGenerator, tf.random.Generator)):
+        return [part.state]
+    if isinstance(part, (keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, tf.Module)):
+        return list(part.variables)
+    if isinstance(part, (tf.Variable, keras.Variable)):
+        return [part]
+    raise TypeError(
+        f"Training(state=...): {name!r} is a {type(part).__name__}, allowed: a Keras model, layer, optimizer, metric, "
+        "SeedGenerator or Variable, or a tf.Module, tf.random.Generator or tf.Variable"
+    )
+
+
+def models_of(parts: Mapping[str, Any]) -> list[Any]:
+    """Return the models among the parts."""
+    return [part for part in parts.values() if isinstance(part, keras.Model)]
+
+
+def build_optimizers(parts: Mapping[str, Any]) -> None:
+    """Make the variables of optimizers, because those that are made later could not be restored.
+
+    Raise ValueError for a model without variables, or an optimizer that may be that of another model.
+    """
+    models = models_of(parts)
+    for name, part in parts.items():
+        if isinstance(part, keras.Model) and not part.built:
+            raise ValueError(
+                f"Training(state=...): {name!r} is not built, allowed: a model that has its variables; begin it with "
+                "keras.Input, or call its build(shape)"
+            )
+        for attribute, value in _attributes_of(part).items():
+            if isinstance(value, keras.optimizers.Optimizer) and not value.built:
+                raise ValueError(
+                    f"{type(part).__name__}.{attribute} is an optimizer that is not built, and could not be restored; "
+                    f"type self.{attribute}.build(weights), with the weights that it trains, where it is set"
+                )
+        optimizer = getattr(part, "optimizer", part)  # of a model that was compiled
+        if not isinstance(optimizer, keras.optimizers.Optimizer) or optimizer.built:
+            continue
+        if part is optimizer and len(models) != 1:
+            raise ValueError(
+                f"Training(state=...): {name!r} is not built, and there are {len(models)} models; type "
+                f"{name}.build(model.trainable_variables) of the model that it trains"
+            )
+        model = models[0] if part is optimizer else part
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
+
+
+def predicted(predict: Callable[[], Any]) -> list[float]:
+    """Return every number in a prediction."""
+    leaves = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(predict())]
+    return [number for leaf in leaves for number in np.ravel(leaf).astype(float).tolist()]
+
+
+def non_finite_weight(models: Sequence[Any]) -> str:
+    """Name the first weight that holds NaN or infinity; return "" if all are finite."""
+    # All are asked before the first answer is read: on a GPU each answer is waited for.
+    weights = [weight for model in models for weight in model.trainable_weights]
+    asked = [(weight.path, tf.reduce_all(tf.math.is_finite(weight.value))) for weight in weights]
+    bad = next((path for path, is_finite in asked if not is_finite), None)
+    return f"the weights {bad} hold NaN or infinity" if bad else ""

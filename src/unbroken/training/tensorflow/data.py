@@ -44,7 +44,7 @@ class Data(DataAdapter):  # type: ignore[misc]
         return self.stream(0, 0, epochs=1)
 
     def samples(self, start: int, end: int) -> int:
-        """Return how many samples there are from one place to another."""
+        """Return how many samples there are from one place to another; 0 if unknown."""
         size = self.batch_size or 0
         return min(end * size, self._samples) - start * size
 

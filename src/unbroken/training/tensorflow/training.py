@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,24 +12,21 @@ import keras
 
 from unbroken.program.contract import Kind
 from unbroken.training.core.guard import Guard
-from unbroken.training.core.loop import Loop
 from unbroken.training.core.metrics_log import MetricsLog
-from unbroken.training.core.point import Point
+from unbroken.training.core.notes import NotedTraining
 from unbroken.training.core.position import Course
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import checkpoint
-from unbroken.training.tensorflow.checkpoint import Checkpoints
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
-from unbroken.training.tensorflow.parts import build_optimizers, groups_of, models_of, non_finite_weight, predicted
 from unbroken.training.tensorflow.workers import Workers
 
 NORMAL, OFTEN = Guard(), Saves()
 
 
-class Training(Loop):
+class Training(NotedTraining):
     """Manage the whole state of a training; if there is a checkpoint, it is restored here.
 
     `state` names the parts of the state: models (built, with the optimizer that each was compiled with), layers,
@@ -45,11 +41,9 @@ class Training(Loop):
     """
 
     _ranks: Workers
-    _link: Checkpoints | None
+    _link: checkpoint.Checkpoints | None
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
-    _notes: dict[str, Any] | None = None  # of the checkpoint that was restored, until the training resumes
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
-    _last: Point | None = None  # the one that the training ends with, if its state was written before `finish`
 
     def __init__(
         self,
@@ -64,10 +58,10 @@ class Training(Loop):
         loggers: Sequence[Logger] = (),
     ) -> None:
         parts = together(state, {})
-        groups_of(parts)  # what cannot be saved is known here
-        self._course, self._seed, self._ranks = Course(), seed, Workers.of(models_of(parts))
+        checkpoint.groups_of(parts)  # what cannot be saved is known here
+        self._course, self._seed, self._ranks = Course(), seed, Workers.of(checkpoint.models_of(parts))
         self._log = MetricsLog(loggers, guard, best)
-        self._link = Checkpoints.of(folder, saves, self._ranks)
+        self._link = checkpoint.Checkpoints.of(folder, saves, self._ranks)
         self._take(parts, validate)
 
     def data(self, *arrays: Any, **options: Any) -> Data:
@@ -105,56 +99,30 @@ class Training(Loop):
         """
         self._finish(files or {})
 
-    # --- what the loop asks for ---
+    # --- what the notes ask for ---
 
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
-        build_optimizers(parts)
-        self._parts, self._trust = parts, Validation(validate, predicted)
+        checkpoint.build_optimizers(parts)
+        self._parts, self._trust = parts, Validation(validate, checkpoint.predicted)
         self._resume()
 
-    def _restore(self, folder: Path) -> str:
-        if self._link is None:
-            return ""
-        self._notes = notes = self._link.read_notes(folder, self._seed)
-        checkpoint.put_back(self._groups(), folder)
-        self._restore_common(notes)
-        return self._trust.validation_error(notes["trust"])
-
-    @property
-    def _is_repeating(self) -> bool:
-        return self._notes is not None
-
-    def _put_back(self) -> None:
-        notes, self._notes = self._notes, None
-        if notes is not None:
-            checkpoint.put_back(self._groups(), notes["folder"])
-            checkpoint.restore_random(notes["random"])
-
-    def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
-        if link := self._link:
-            point = self._last or link.begin(self._point(done))
-            link.complete(replace(point, is_best=is_best, **more), self._fill)
-
-    def _fill(self, point: Point) -> None:
-        if self._link is None:
-            return
-        if self._last is None:
-            self._link.write(point, self._groups(), self._new_notes())
-        self._link.publish(point)
-
-    def _point(self, done: float, **more: Any) -> Point:
-        return Point(progress=self._progress(done), step=self._course.position.step, **more)
-
     def _groups(self) -> dict[str, list[Any]]:
-        return groups_of(self._parts)
+        return checkpoint.groups_of(self._parts)
 
-    def _new_notes(self) -> dict[str, Any]:
+    def _state_and_notes(self) -> tuple[Any, dict[str, Any]]:
         trust, watch = self._trust.state(), self._log.watch
-        diverged = non_finite_weight(models_of(self._parts)) or self._trust.non_finite_prediction(trust)
-        diverged = diverged or watch.non_finite(self._running)
+        diverged = checkpoint.non_finite_weight(checkpoint.models_of(self._parts))
+        diverged = diverged or self._trust.non_finite_prediction(trust) or watch.non_finite(self._running)
         if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
-        return {"seed": self._seed, **self._common_state(), "trust": trust}
+        return self._groups(), {"trust": trust}
+
+    def _restore_state(self, folder: Path, notes: Mapping[str, Any]) -> str:
+        checkpoint.put_back(self._groups(), folder)
+        return self._trust.validation_error(notes["trust"])
+
+    def _restore_again(self, folder: Path, notes: Mapping[str, Any]) -> None:
+        checkpoint.put_back(self._groups(), folder)
 
 
 def seed_everything(seed: int) -> None:

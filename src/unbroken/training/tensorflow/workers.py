@@ -56,17 +56,17 @@ class Workers(Processes):
 
     def agreed(self, wish: Callable[[], RankRequest], *, at_once: bool = True) -> RankRequest:
         """Return what any worker requests, always at once."""
-        return RankRequest(*map(any, zip(*self.gather([*vars(wish()).values()]), strict=True)))
+        return RankRequest(*map(any, zip(*self.all_gather([*vars(wish()).values()]), strict=True)))
 
-    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+    def all_gather(self, value: Sequence[float]) -> list[list[float]]:  # type: ignore[override]
         """Return the numbers that each worker gives, equally many, by rank."""
-        own = np.zeros((self.size, len(numbers)))
-        own[self.rank] = numbers
+        own = np.zeros((self.size, len(value)))
+        own[self.rank] = value
         gathered: list[list[float]] = (own if self.size == 1 else self._sum(tf.constant(own)).numpy()).tolist()
         return gathered
 
     def meet(self) -> None:
-        self.gather([0.0])
+        self.all_gather([0.0])
 
     @property
     def share(self) -> Callable[[Any], Any] | None:

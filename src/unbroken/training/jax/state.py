@@ -1,4 +1,4 @@
-"""Describe the leaves of a pytree, copy them to the host, and make them again exactly as they were.
+"""Describe the leaves of a pytree, write them by Orbax, and make them again exactly as they were.
 
 Orbax restores values.  It does not restore that a number was weakly typed (`state.step + 1` of a Python number), which
 changes the types of what is computed from it, nor that an array was free to move to other devices.
@@ -6,17 +6,24 @@ changes the types of what is computed from it, nor that an array was free to mov
 
 from __future__ import annotations
 
-import math
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 
 from unbroken.errors import CheckpointError
+from unbroken.system import fs
+from unbroken.training.core.notes import NotedConnection, NotedPoint, versions_of
+from unbroken.training.core.point import NonFiniteState
 
+ARRAYS = "state"  # in a checkpoint: what Orbax writes
 # A leaf in a checkpoint's notes: its path, type, shape and form.
 Row = Sequence[Any]
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -108,9 +115,9 @@ def on_host(leaf: Any) -> np.ndarray[Any, Any]:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def size_bytes(leaves: Sequence[Any]) -> int:
+def size_bytes(tree: Any) -> int:
     """Return the bytes of all leaves."""
-    return sum(leaf.nbytes if hasattr(leaf, "nbytes") else 8 for leaf in leaves)
+    return sum(getattr(leaf, "nbytes", 8) for leaf in jax.tree.leaves(tree))
 
 
 def held(leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
@@ -150,6 +157,78 @@ def not_a_number(rows: Sequence[Row], arrays: Sequence[np.ndarray[Any, Any]]) ->
     return ""
 
 
-def is_empty(row: Row) -> bool:
-    """Return True for an array without numbers, which Orbax refuses."""
-    return math.prod(row[2]) == 0
+# --- checkpoints ---
+
+
+class Writer(NotedConnection):
+    """Connect a JAX training: saves are written in the background, if there is memory for a copy."""
+
+    background_bytes = 0  # writing the smallest tree takes Orbax longer than copying it
+
+    def __init__(self, *args: Any, is_finite: bool = True) -> None:
+        super().__init__(*args)
+        self._is_finite = is_finite  # NaN in the state is a reason to give up
+
+    def save(self, point: NotedPoint) -> None:
+        """Hand over one checkpoint; a kill inside leaves only a draft."""
+        self.complete(self.begin(point), self._fill, _held, size_bytes(point.state))
+
+    def _write_state(self, folder: Path, point: NotedPoint) -> None:
+        rows, tree = point.notes["leaves"], jax.tree.map(on_host, point.state)
+        if self._is_finite and (wrong := not_a_number(rows, jax.tree.leaves(tree))):
+            raise NonFiniteState(f"{wrong}, at step {point.step}")
+        write_tree(folder / ARRAYS, tree)
+        if point.is_over:  # then no other process can write it again
+            _read_back(folder, rows, tree)
+
+    def _write_result(self, path: Path, content: object) -> None:
+        """Write a pytree, or the arrays of NNX objects, as a folder of Orbax."""
+        write_tree(path, jax.tree.map(on_host, State(content).tree))
+
+    def _made_with(self) -> dict[str, str]:
+        kinds = [device.device_kind for device in jax.local_devices()]
+        threads = str(len(os.sched_getaffinity(0))) if kinds[0] == "cpu" else "any"  # XLA sums by them
+        versions = versions_of("jax", "orbax.checkpoint", "flax", "optax", "grain", "numpy")
+        return {**versions, "devices": f"{len(kinds)} x {kinds[0]}", "threads": threads}
+
+
+def _held(point: NotedPoint) -> NotedPoint:
+    leaves, structure = jax.tree.flatten(point.state)
+    return replace(point, state=jax.tree.unflatten(structure, held(leaves)))
+
+
+def write_tree(folder: Path, tree: Any) -> None:
+    """Write a pytree of numpy arrays into a new folder, as `ocp.StandardCheckpointer` reads it.
+
+    Raise StorageError if the disk has no room for it.
+    """
+    tree = jax.tree.map(lambda array: array if array.size else None, tree)  # Orbax refuses what holds no numbers
+    if jax.tree.leaves(tree):
+        # Compressing weights takes longer than writing them, and the training waits for the processor.
+        handler = ocp.PyTreeCheckpointHandler(use_compression=False)
+        with fs.room_errors(folder.parent, size_bytes(tree)), ocp.Checkpointer(handler) as checkpointer:
+            checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(tree))
+
+
+def read_tree(folder: Path, rows: Sequence[Row], tree: Any) -> list[np.ndarray[Any, Any]]:
+    """Return the arrays of a checkpoint for the leaves of `tree`, which `rows` describe."""
+    empty = [np.empty(row[2], np.dtype(row[1])) if 0 in row[2] else None for row in rows]
+    wanted = jax.tree.unflatten(jax.tree.structure(tree), [0 if each is None else None for each in empty])
+    found = iter(())
+    if jax.tree.leaves(wanted):
+        as_numpy = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+        try:
+            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+                args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy)
+                found = iter(jax.tree.leaves(checkpointer.restore((folder / ARRAYS).absolute(), args=args)))
+        except Exception as error:  # a damaged file ends in whatever its bytes lead to
+            raise CheckpointError(f"{folder / ARRAYS}: cannot be read: {error}") from error
+    return [next(found) if each is None else each for each in empty]
+
+
+def _read_back(draft: Path, rows: Sequence[Row], tree: Any) -> None:
+    """Check that what was written reads back unchanged."""
+    for row, was, now in zip(rows, jax.tree.leaves(tree), read_tree(draft, rows, tree), strict=True):
+        one, other = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (was, np.asarray(now)))
+        if was.dtype != now.dtype or not np.array_equal(one, other):
+            raise CheckpointError(f"{draft}: {row[0]} reads back differently from what was written; check the disk")
