@@ -61,6 +61,7 @@ class UnbrokenLoop(Adapter, Loop):
         self._join(lambda: sharding_of(accelerator.state))
         self._course = Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
+        self._loaders.owner = "unbroken"
         accelerator.register_for_checkpointing(self)
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:
@@ -73,15 +74,6 @@ class UnbrokenLoop(Adapter, Loop):
     def endless(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Return an iterator over a loader, pass after pass, for data that are drawn next to `batches`."""
         return self._loaders.endless(loader)
-
-    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """Yield the numbers, from 0, of the epochs still to be trained; first restore the newest checkpoint.
-
-        The configuration's goal and unit take precedence over these arguments.
-        """
-        for epoch in super().epochs(goal, unit):
-            self._loaders.begin_epoch()
-            yield epoch
 
     def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Yield this epoch's batches still to be trained, on their device; save or leave between them.
@@ -129,6 +121,9 @@ class UnbrokenLoop(Adapter, Loop):
         self._loaded = self._own(state)
 
     # --- what the loop asks for ---
+
+    def _begin_epoch(self) -> None:
+        self._loaders.begin_epoch()
 
     def _aim(self, goal: float | None, unit: str | None) -> None:
         self._course.aim(self._link.contract if self._link else None, goal, unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +15,7 @@ from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Metric, Progress
 from unbroken.training.core.environment import end_as_failed
 from unbroken.training.core.metrics_log import MetricsLog
-from unbroken.training.core.position import Course, Placed
+from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.save_schedule import Phase, StopRequest
 from unbroken.training.core.session import Connection
@@ -25,7 +25,7 @@ NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "
 
 
-class Loop(Placed, ABC):
+class Loop:
     """Share the part of `Training` that does not depend on the framework; `_link` is None if nothing is saved."""
 
     _course: Course
@@ -39,6 +39,35 @@ class Loop(Placed, ABC):
         "saved = torch.load(training.imported, weights_only=True), and give what it holds to load_state_dict of model, "
         "optimizer and scheduler"
     )
+
+    @property
+    def epoch(self) -> int:
+        """Return the number of the epoch, from 0."""
+        return self._course.position.epoch
+
+    @property
+    def batch(self) -> int:
+        """Return how many batches of the epoch are finished: in the loop the number of this one, as of `enumerate`.
+
+        A restart in the middle of an epoch continues to count.  Each of several ranks counts its own.
+        """
+        return self._course.position.step - self._course.position.epoch_step
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Return True while the last batch of the epoch is trained, whatever number of ranks began the epoch.
+
+        Raise ValueError if the length of the epoch is unknown, as with an IterableDataset.
+        """
+        at = self._course.position
+        if at.batches is None:
+            raise ValueError("is_last_batch: the length of this epoch is unknown; allowed: a data set with a length")
+        return self._course.is_in_batch and self._course.end_of_step == at.batches
+
+    @property
+    def step(self) -> int:
+        """Return how many steps of all epochs are finished."""
+        return self._course.position.step
 
     def log(self, **values: float) -> None:
         """Note metrics of this step, a number each, for the progress and for final/metrics.csv."""
@@ -102,6 +131,7 @@ class Loop(Placed, ABC):
             self._link.pace.begin_step()
         while not course.is_over:
             course.position.is_closed = False
+            self._begin_epoch()
             yield course.position.epoch
             course.close_epoch()
             if not course.is_over:  # at the goal there is nothing to wait for but finish()
@@ -125,6 +155,9 @@ class Loop(Placed, ABC):
     @abstractmethod
     def _save(self, done: float, *, is_best: bool, **more: Any) -> None:
         """Save; after one that `is_last` the process leaves, and after one with `results` the training is over."""
+
+    def _begin_epoch(self) -> None:
+        """Prepare for an epoch, before the script knows of it."""
 
     def _clean_up(self) -> None:
         """End what would outlive this process, or keep it alive."""

@@ -133,38 +133,3 @@ class Course:
             at.is_closed = True
         else:
             at.epoch, at.batch, at.epoch_step = at.epoch + 1, 0, at.step
-
-
-class Placed:
-    """Give a training's position, as its own loop counts."""
-
-    _course: Course
-
-    @property
-    def epoch(self) -> int:
-        """Return the number of the epoch, from 0."""
-        return self._course.position.epoch
-
-    @property
-    def batch(self) -> int:
-        """Return how many batches of the epoch are finished: in the loop the number of this one, as of `enumerate`.
-
-        A restart in the middle of an epoch continues to count.  Each of several ranks counts its own.
-        """
-        return self._course.position.step - self._course.position.epoch_step
-
-    @property
-    def is_last_batch(self) -> bool:
-        """Return True while the last batch of the epoch is trained, whatever number of ranks began the epoch.
-
-        Raise ValueError if the length of the epoch is unknown, as with an IterableDataset.
-        """
-        at = self._course.position
-        if at.batches is None:
-            raise ValueError("is_last_batch: the length of this epoch is unknown; allowed: a data set with a length")
-        return self._course.is_in_batch and self._course.end_of_step == at.batches
-
-    @property
-    def step(self) -> int:
-        """Return how many steps of all epochs are finished."""
-        return self._course.position.step

@@ -112,15 +112,6 @@ class Training(Loop):
         part = self._part_of(loader)
         return part.endless(self._loaders.check_place) if part else self._loaders.endless(loader)
 
-    def epochs(self, goal: float | None = None, unit: str | None = None) -> Iterator[int]:
-        """Yield the numbers, from 0, of the epochs still to be trained; the first may be one that was begun already.
-
-        `goal` in `unit` ("epochs" or "steps") is for starts by hand: the configuration takes precedence.
-        """
-        for epoch in super().epochs(goal, unit):
-            self._loaders.begin_epoch()
-            yield epoch
-
     def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
         """Yield the batches of this epoch still to be trained; it may save or leave between any two of them.
 
@@ -184,6 +175,9 @@ class Training(Loop):
     def _put_back(self) -> None:
         self._content.put_the_rest_back()
         self._loaders.begin_batches()
+
+    def _begin_epoch(self) -> None:
+        self._loaders.begin_epoch()
 
     def _clean_up(self) -> None:
         self._content.end_workers()
