@@ -8,12 +8,13 @@ import pytest
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 
 import torch
+from support.pieces_here import stop
 from support.plain_adapter import PlainAdapter
+from support.telling import begin_as_a_new_process
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from unbroken.errors import CheckpointError
 from unbroken.training.torch.loader import ResumableLoader
-from unbroken.training.torch.samplers import Share
 from unbroken.training.torch.samples import seed_samples
 
 MISSING = "missing: {} (pip install unbroken[adapters])"
@@ -50,7 +51,7 @@ def test_a_loader_begins_where_it_was_told_and_the_next_epoch_at_its_beginning(w
 def test_two_ranks_share_an_epoch_from_where_they_are_told_to_begin(start: int) -> None:
     alone, *both = (ResumableLoader.make(DATA, 3, 7) for _ in range(3))
     for rank, loader in enumerate(both):
-        loader.share_with(Share(rank, 2))
+        loader.share_with(rank, 2)
         loader.go_to(0, start)
     found = [numbers(loader) for loader in both]
 
@@ -167,6 +168,41 @@ def test_lightning_is_refused_processes_that_unbroken_has_not_started(
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(CheckpointError, match=r"each process trains for itself, .* started 2; .* Trainer\(devices=2, "):
         UnbrokenCallback().setup(alone, None, "fit")
+
+
+def accelerated(folder: Path, stop_at: int | None = None, is_endless: bool = True) -> list[object]:
+    """What each step of three epochs of 4 batches saw of two loaders, and a pass at the end of each epoch."""
+    accelerate = pytest.importorskip("accelerate", reason=MISSING.format("accelerate"))
+    from unbroken.training.accelerate import UnbrokenLoop
+
+    begin_as_a_new_process()
+    seen: list[object] = []
+    loop = UnbrokenLoop(accelerate.Accelerator(cpu=True), seed=3, folder=folder)
+    loader = loop.loader(DATA, 3, order=lambda generator: torch.randint(10, (10,), generator=generator))
+    second = loop.loader(DATA, 4)
+    others = loop.endless(second) if is_endless else iter(second)
+    try:
+        for epoch in loop.epochs(3):
+            for (batch,) in loop.batches(loader):
+                seen.append((epoch, loop.is_last_batch, batch.tolist(), next(others)[0].tolist()))
+                stop(stop_at, loop.step + 1)
+            seen.append((epoch, numbers(second)))
+        loop.finish()
+    except SystemExit as leaving:
+        assert leaving.code == 85
+    return seen
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("signals_kept")
+def test_several_loaders_of_accelerate_go_on_each_where_it_was(tmp_path: Path) -> None:
+    whole = accelerated(tmp_path / "whole")
+    pieces = [each for at in (2, 3, 9, None) for each in accelerated(tmp_path / "pieces", at)]
+
+    assert len(whole) == 15
+    assert pieces == whole
+    with pytest.raises(TypeError, match=r"over loader 1 is in use next to batches\(\).*unbroken\.endless\(loader\)"):
+        accelerated(tmp_path / "refused", is_endless=False)
 
 
 def test_accelerate_is_refused_another_seed_or_loader(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from unbroken.training.torch import Loaders  # noqa: E402
 from unbroken.training.torch.process_group import Ranks  # noqa: E402
-from unbroken.training.torch.samplers import EpochSteps, Share  # noqa: E402
+from unbroken.training.torch.samplers import EpochSteps  # noqa: E402
 
 
 def steps_of(samples, batch_size, place, ranks, **options):
     """The steps of each rank from a place on."""
-    return [EpochSteps(samples, batch_size, Share(rank, ranks), place, **options) for rank in range(ranks)]
+    return [EpochSteps(samples, batch_size, place, rank=rank, ranks=ranks, **options) for rank in range(ranks)]
 
 
 def one_step(samples, batch_size, place, ranks, **options):

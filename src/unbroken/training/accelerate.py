@@ -61,6 +61,7 @@ class UnbrokenLoop(Adapter, Loop):
         self._join(lambda: sharding_of(accelerator.state))
         self._course = Course(per_step=self._ranks.size)
         self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
+        self._loaders.owner = "unbroken"
         accelerator.register_for_checkpointing(self)
 
     def loader(self, dataset: Dataset[Any], batch_size: int | None = 1, **options: Any) -> DataLoader[Any]:

@@ -19,7 +19,6 @@ from unbroken.training.torch.content import Omitted
 from unbroken.training.torch.framework_session import Adapter, refuse
 from unbroken.training.torch.framework_shards import Sharding
 from unbroken.training.torch.loader import ResumableLoader
-from unbroken.training.torch.samplers import Share
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -46,14 +45,14 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
     _omitted: Omitted | None = None
     _loaded: Mapping[str, Any] | None = None  # what is put back before the first batch
     _loaders: tuple[ResumableLoader, ...] = ()
-    _share, _epoch = Share(), 0
+    _share, _epoch = (0, 1), 0  # this rank and how many there are
     _has_trained = False
     _logged: Mapping[str, float] = MappingProxyType({})
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
         """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""
         loader = ResumableLoader.make(dataset, batch_size, self._seed, **options)
-        loader.share_with(self._share)
+        loader.share_with(*self._share)
         loader.go_to(self._epoch, 0)
         self._loaders += (loader,)
         return loader
@@ -62,10 +61,10 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
 
     def setup(self, trainer: pl.Trainer, pl_module: Module, stage: str) -> None:
         """Raise CheckpointError if unbroken did not start these processes, or each has only a part of the model."""
-        self._share = Share(trainer.global_rank, trainer.world_size)
+        self._share = trainer.global_rank, trainer.world_size
         self._omitted = Omitted({"model": pl_module})
         for loader in self._loaders:
-            loader.share_with(self._share)
+            loader.share_with(*self._share)
         count, started = trainer.world_size, self._started
         if self._link and count != started:
             train = f"{count} processes train" if count > 1 else "each process trains for itself"

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
 
 from unbroken.training.core.position import Position
-from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, PlannedSampler, Share, seed_from
+from unbroken.training.torch.samplers import EpochKey, EpochSteps, Indices, Order, PlannedSampler, seed_from
 from unbroken.training.torch.samples import Batches
 
 # How often a worker process looks for its parent where it cannot hear of its end.
@@ -61,12 +61,8 @@ class ResumableLoader(DataLoader[Any]):
         return cls(Batches(dataset, collate, seed, has_batches=batch_size is None), sampler=sampler, **options)
 
     def __iter__(self) -> Any:
-        return self.begin_epoch(self.sampler.position.epoch)
-
-    def begin_epoch(self, epoch: int) -> Iterator[Any]:
-        """Begin to give the rest of the position's epoch."""
-        indices = self.sampler.of(epoch)
-        return self.begin(epoch, indices, self.sampler.steps(indices, self.sampler.position.batch))
+        at, sampler = self.sampler.position, self.sampler
+        return self.begin(at.epoch, sampler.of(at.epoch), sampler.steps(sampler.of(at.epoch), at.batch))
 
     def begin(self, key: EpochKey, indices: Indices, steps: EpochSteps) -> Iterator[Any]:
         """Begin to give these steps of an epoch."""
@@ -75,13 +71,13 @@ class ResumableLoader(DataLoader[Any]):
         with start_of_workers(self):
             return super().__iter__()
 
-    def share_with(self, share: Share) -> None:
+    def share_with(self, rank: int, ranks: int) -> None:
         """Restrict batches and length to those of one of several ranks."""
-        self.sampler.share = share
+        self.sampler.rank, self.sampler.ranks = rank, ranks
 
     def go_to(self, epoch: int, batch: int) -> None:
         """Let the next iteration begin after so many batches of this rank; one that has begun continues as it was."""
-        self.sampler.position = Position(epoch, batch * self.sampler.share.ranks)
+        self.sampler.position = Position(epoch, batch * self.sampler.ranks)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position that was set, and the order of a begun epoch if it is no function of seed and epoch."""

@@ -76,7 +76,8 @@ class TrackedLoader(ResumableLoader):
     def track(self, name: str, loaders: Loaders, saved: Mapping[str, Any]) -> None:
         """Begin, where a loader of that name has left off."""
         self.name, self._loaders, self.is_lasting = name, loaders, loaders.zone is Zone.SCRIPT
-        self.sampler.share, self.sampler.position = loaders.ranks.share, loaders.position
+        self.sampler.position = loaders.position
+        self.share_with(loaders.ranks.rank, loaders.ranks.size)
         self._endless: Any = None  # the pass from which `_draws` draws
         self._draws: Iterator[Any] | None = None
         self.in_use: WeakSet[Pass] = WeakSet()
@@ -127,7 +128,12 @@ class TrackedLoader(ResumableLoader):
         sampler = self.sampler
         if sampler.is_own and not at.batch:
             sampler.restore(at.epoch, self.draw(at.epoch))
-        return sampler.steps(sampler.of(at.epoch), at.batch)
+        self._entered = sampler.steps(sampler.of(at.epoch), at.batch)
+        return self._entered
+
+    def begin_epoch(self, epoch: int) -> Iterator[Any]:
+        """Begin to give the steps that `enter_epoch` returned."""
+        return self.begin(epoch, self.sampler.of(epoch), self._entered)
 
     def begin_endless(self) -> Iterator[Any]:
         """Return the iterator over pass after pass, each in an order of its own; there is one."""
@@ -151,7 +157,7 @@ class TrackedLoader(ResumableLoader):
         is_own_loop = self._loaders.is_own_loop
         # A loop of your own continues one.
         if len(self.in_use) > 1 if is_own_loop else any(each.left > 0 for each in self.in_use):
-            other, owner = ("another one", "loaders") if is_own_loop else ("batches()", "training")
+            other, owner = ("another one", "loaders") if is_own_loop else ("batches()", self._loaders.owner)
             raise TypeError(
                 f"an iterator over loader {self.name} is in use next to {other}, and a restart would begin it again; "
                 f"type {owner}.endless(loader) in its place, or del where you no longer use it"
@@ -171,6 +177,8 @@ class Loaders:
     the same order each time.
     """
 
+    owner = "training"  # with a position of its own: whose endless() a script calls
+
     def __init__(self, seed: int = 0, *, ranks: Ranks | None = None, position: Position | None = None) -> None:
         self.is_own_loop, self.position, self.zone = position is None, position or Position(), Zone.SCRIPT
         self._seed, self.ranks = seed, ranks or here()
@@ -188,7 +196,7 @@ class Loaders:
         drop_last: bool = False,
         collate_fn: Callable[[Any], Any] | None = None,
         **options: Any,
-    ) -> DataLoader[Any]:
+    ) -> TrackedLoader:
         """Return a DataLoader whose order is a function of the seed and the epoch; `options` are those of DataLoader.
 
         Random numbers drawn in the dataset, also from generators of its own, are a function of (seed, epoch, index), in

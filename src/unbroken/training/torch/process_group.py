@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from unbroken.errors import CheckpointError
 from unbroken.training.core.process_group import Processes, RankRequest
-from unbroken.training.torch.samplers import Share
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=1)
@@ -38,10 +37,6 @@ class Ranks(Processes):
                 "type torch.distributed.init_process_group() before Training(...)"
             )
         return cls()
-
-    @property
-    def share(self) -> Share:
-        return Share(self.rank, self.size)
 
     def twin(self) -> Self:
         return type(self)(self.rank, self.size, self.group)

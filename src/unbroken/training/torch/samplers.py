@@ -37,14 +37,6 @@ def seed_from(*parts: int | str) -> int:
 
 
 @dataclass(frozen=True)
-class Share:
-    """Identify a rank and the number of ranks."""
-
-    rank: int = 0
-    ranks: int = 1
-
-
-@dataclass(frozen=True)
 class SampleKey:
     """Identify one batch that is requested from a worker process; each sample has its own number in the epoch."""
 
@@ -65,26 +57,28 @@ class EpochSteps:
         self,
         samples: int,
         batch_size: int,
-        share: Share = Share(),
         start: int = 0,
         *,
+        rank: int = 0,
+        ranks: int = 1,
         drop_last: bool = False,
     ) -> None:
-        self._samples, self._size, self._share, self._start = samples, batch_size, share, start
+        self._samples, self._size, self._start = samples, batch_size, start
+        self._rank, self._ranks = rank, ranks
         whole, rest = divmod(samples, batch_size)
         self.batches = whole + (rest > 0 and not drop_last)  # of the whole epoch, all ranks together
-        self._whole, tail = divmod(max(self.batches - start, 0), share.ranks)
+        self._whole, tail = divmod(max(self.batches - start, 0), ranks)
         self._last = range(0)  # what all ranks share in the last step
         if tail and not drop_last:
-            is_little = self.samples(self.batches - tail, self.batches) < share.ranks
+            is_little = self.samples(self.batches - tail, self.batches) < ranks
             self._whole -= is_little and self._whole > 0 and batch_size > 1
-            self._last = range((start + self._whole * share.ranks) * batch_size, samples)
+            self._last = range((start + self._whole * ranks) * batch_size, samples)
 
     def __len__(self) -> int:
         return self._whole + bool(self._last)
 
     def __iter__(self) -> Iterator[range]:
-        rank, ranks, size = self._share.rank, self._share.ranks, self._size
+        rank, ranks, size = self._rank, self._ranks, self._size
         for step in range(self._whole):
             first = (self._start + step * ranks + rank) * size
             yield range(first, min(first + size, self._samples))
@@ -96,11 +90,11 @@ class EpochSteps:
 
     def place_after(self, steps: int) -> int:
         """Return where in the row so many of these steps end; the last one takes the remaining batches too."""
-        return self.batches if steps >= len(self) else self._start + steps * self._share.ranks
+        return self.batches if steps >= len(self) else self._start + steps * self._ranks
 
     def end_after(self, place: int) -> int:
         """Return where in the row the step from `place` on ends."""
-        return self.place_after((place - self._start) // self._share.ranks + 1)
+        return self.place_after((place - self._start) // self._ranks + 1)
 
     def samples(self, start: int, end: int) -> int:
         """Return how many samples the row has from `start` to `end`."""
@@ -124,7 +118,7 @@ class PlannedSampler(DistributedSampler[SampleKey]):
         order: Order | None = None,
         drop_last: bool = False,
     ) -> None:
-        self.seed, self.position, self.share = seed, Position(), Share()
+        self.seed, self.position, self.rank, self.ranks = seed, Position(), 0, 1
         self.is_own = order is not None  # by the user: it may depend on more than seed and epoch
         self._size, self._batch_size, self._drop_last = size, batch_size, drop_last
         self._shuffle, self._order = shuffle, order or self._plain
@@ -153,7 +147,8 @@ class PlannedSampler(DistributedSampler[SampleKey]):
 
     def steps(self, indices: Indices, start: int = 0) -> EpochSteps:
         """Return this rank's steps of an epoch with these indices, from a place in its row on."""
-        return EpochSteps(len(indices), self._batch_size, self.share, start, drop_last=self._drop_last)
+        count, drop_last = len(indices), self._drop_last
+        return EpochSteps(count, self._batch_size, start, rank=self.rank, ranks=self.ranks, drop_last=drop_last)
 
     def draw(self, epoch: EpochKey) -> Indices:
         """Return the indices of an epoch as the order gives them now: four bytes each, eight above two billion samples.

@@ -18,7 +18,7 @@ from unbroken.training.torch import random_state
 from unbroken.training.torch.loader import WorkerStart, end_workers, start_of_workers
 from unbroken.training.torch.put_back import are_same
 from unbroken.training.torch.random_state import reachable
-from unbroken.training.torch.samplers import NO_END, EpochSteps, Share, seed_from
+from unbroken.training.torch.samplers import NO_END, EpochSteps, seed_from
 from unbroken.training.torch.samples import SeededSamples, seed_samples
 from unbroken.training.torch.state import Stateful
 from unbroken.training.torch.streams import ResumableStream
@@ -90,7 +90,7 @@ class StatefulLoader:
             raise TypeError("batches(): the StatefulDataLoader is in endless() already; type one loader for each")
         is_stream, size = isinstance(self.loader.dataset, IterableDataset), self.loader.batch_size or 1
         batches = NO_END if is_stream else len(self.loader) * self._ranks
-        return EpochSteps(batches * size, size, Share(0, self._ranks), at.batch)
+        return EpochSteps(batches * size, size, at.batch, ranks=self._ranks)
 
     def begin_epoch(self, number: int) -> Iterator[Any]:
         """Return the batches of a pass that are still to come."""

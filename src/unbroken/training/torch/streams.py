@@ -32,7 +32,7 @@ class ResumableStream(IterableDataset[Any]):
     """
 
     def __init__(self, dataset: Iterable[Any]) -> None:
-        self.dataset, self.seed, self._rank = dataset, 0, here().share.rank
+        self.dataset, self.seed, self._rank = dataset, 0, here().rank
         # Shared, so that persistent workers hear of it.
         self._epoch: torch.Tensor = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         self._given = self._checksum = 0  # of the samples of this epoch
@@ -49,7 +49,7 @@ class ResumableStream(IterableDataset[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be that of an epoch."""
         self._epoch.fill_(epoch)
-        self._rank = here().share.rank
+        self._rank = here().rank
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": int(self._epoch), "given": self._given, "checksum": self._checksum}
