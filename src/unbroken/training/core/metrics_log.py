@@ -34,7 +34,11 @@ class MetricsLog:
     def __init__(
         self, loggers: Sequence[Logger] = (), guard: Guard = NO_GUARD, best: tuple[str, str] | None = None
     ) -> None:
-        check_loggers(loggers)
+        if not isinstance(loggers, list | tuple) or not all(callable(getattr(each, "log", None)) for each in loggers):
+            raise TypeError(
+                f"loggers={loggers!r}, allowed: a list of objects with a method log(step, metrics), such as "
+                "[TensorBoard('board')] of unbroken.training.loggers"
+            )
         self.metrics, self.watch, self.timers = Metrics(), MetricsWatch(guard, best), Timers()
         names = [type(each).__name__ for each in loggers]
         numbered = [f"{name} {names[:at].count(name) + 1}".removesuffix(" 1") for at, name in enumerate(names)]
@@ -125,12 +129,3 @@ class MetricsLog:
         state = FORMAT.read(checkpoint / FILE_NAME)
         self.restore(state)
         return int(state["step"])
-
-
-def check_loggers(loggers: object) -> None:
-    """Raise TypeError for what is no list of loggers."""
-    if not isinstance(loggers, list | tuple) or not all(callable(getattr(each, "log", None)) for each in loggers):
-        raise TypeError(
-            f"loggers={loggers!r}, allowed: a list of objects with a method log(step, metrics), such as "
-            "[TensorBoard('board')] of unbroken.training.loggers"
-        )
