@@ -224,13 +224,13 @@ def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
 def test_ranks_without_memory_for_copies_say_it_once_and_stop_the_training_for_saves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, signals_kept: None
 ) -> None:
-    said: list[list[bool]] = [[True, False]]
-    monkeypatch.setattr(Ranks, "all_gather", lambda self, value: said[0])
     asked = []
     for link in [link_of(Ranks(rank, 2), tmp_path) for rank in (0, 1)]:
         for size in (BACKGROUND_BYTES // 2, BACKGROUND_BYTES, BACKGROUND_BYTES):
+            offers = [(size, True), (size // 2, False)]
+            monkeypatch.setattr(Ranks, "all_gather", lambda self, value, offers=offers: offers)
             asked.append(link._may_be_in_background(size))
-    said[0] = [True, True]
+    monkeypatch.setattr(Ranks, "all_gather", lambda self, value: [(BACKGROUND_BYTES, True), (1, True)])
 
     assert asked == [False] * 6
     assert link_of(Ranks(1, 2), tmp_path)._may_be_in_background(BACKGROUND_BYTES)

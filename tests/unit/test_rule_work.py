@@ -61,8 +61,7 @@ if note:
     write_note(note_path(Path()), ExecNote("train", str(folder), kind, 1, "the inputs were changed"))
 if line == "killed":
     held = lease.take(RunFolder("train", store=folder).lease, 1, 0.0)
-    for claim in held.earlier_claims():
-        attempts.note_died(history, claim, Store(folder / "checkpoints"), "")
+    attempts.note_died(history, held, Store(folder / "checkpoints"))
     os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(int(code))
 """

@@ -88,7 +88,7 @@ def test_another_release_of_keras_than_the_checkpoint_was_made_with_is_said(trai
 
     said = [line for line in capsys.readouterr().out.splitlines() if "environment changed" in line]
     assert said == [
-        f"unbroken: environment changed since this checkpoint (Keras 3.0.0 -> {keras.__version__}): training continues "
+        f"unbroken: environment changed since this checkpoint (keras 3.0.0 -> {keras.__version__}): training continues "
         "but is not bit-identical"
     ]
 

@@ -217,7 +217,7 @@ def test_accelerate_is_refused_another_seed_or_loader(told: Path, monkeypatch: p
         next(batches)
     state = loop.state_dict()
     batches.close()
-    monkeypatch.setattr("unbroken.training.core.once._begun", set())  # as in another process
+    monkeypatch.setattr("unbroken.training.core.run_directory._trained", set())  # as in another process
 
     with pytest.raises(CheckpointError, match="made with seed=3, allowed: the same seed"):
         UnbrokenLoop(accelerator, seed=4).load_state_dict(state)

@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch", reason="missing: torch (pip install torch)"
 
 from unbroken.errors import CheckpointError, StorageError  # noqa: E402
 from unbroken.store.checkpoints import Store  # noqa: E402
+from unbroken.training.core import session  # noqa: E402
 from unbroken.training.core.session import in_thread  # noqa: E402
 from unbroken.training.torch import Saves, Training, rank_checkpoint, save_verified  # noqa: E402
 from unbroken.training.torch import state as torch_state  # noqa: E402
-from unbroken.training.torch import writer as torch_link  # noqa: E402
 from unbroken.training.torch.snapshot import SnapshotBuffer  # noqa: E402
 
 WIDTH = 100_000
@@ -236,7 +236,7 @@ def test_a_training_that_ends_by_an_error_keeps_the_save_that_was_on_its_way(
 def test_where_memory_is_short_saves_stop_the_training_and_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_link, "available_bytes", lambda: 0)
+    monkeypatch.setattr(session, "available_bytes", lambda: 0)
     loop = Loop(tmp_path)
     for _ in range(5):
         loop.step()

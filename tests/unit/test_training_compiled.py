@@ -48,7 +48,7 @@ def test_a_compiled_model_and_the_plain_one_go_on_from_each_other_and_it_is_said
     assert versions["compiled"] == "model"
     assert list(torch.load(tmp_path / "final" / "model.pt")) == ["0.weight", "0.bias"]
     assert torch.equal(plain[0].weight, inner[0].weight)
-    assert "environment changed since this checkpoint (compiled parts model -> none): training continues" in said
+    assert "environment changed since this checkpoint (compiled model -> none): training continues" in said
 
 
 @pytest.mark.process
@@ -84,7 +84,7 @@ def test_a_change_of_threads_gpus_or_torch_is_told_and_one_of_the_rest_is_not() 
     assert differences(before, {**before, "ranks": "1", "numpy": "2"}) == ""
     assert differences({}, before) == ""
     assert differences(before, {**before, "threads": "2", "gpus": "0", "torch": "2.10"}) == (
-        "torch 2.9 -> 2.10, threads 4 -> 2, GPUs 1 -> 0"
+        "torch 2.9 -> 2.10, threads 4 -> 2, gpus 1 -> 0"
     )
 
 
@@ -115,4 +115,8 @@ def test_blocks_that_are_compiled_one_by_one_and_plain_ones_go_on_from_each_othe
 
     assert list(saved["model"]) == list(blocks().state_dict())
     assert saved["model"]._metadata == blocks().state_dict()._metadata
+    assert list(torch_state.parameters_in({"model": here})) == [
+        f"model.{key}" for key, _ in blocks().named_parameters()
+    ]
+    assert any(map(torch_state.is_wrapped_by_compile, here)) == is_compiled
     assert torch.equal(here.state_dict()[next(iter(here.state_dict()))], blocks()[0].weight)

@@ -13,8 +13,9 @@ from unbroken.errors import CheckpointError
 from unbroken.program.contract import Kind, read_verdict
 from unbroken.store.history import EndKind
 from unbroken.store.progress import Progress
-from unbroken.training.core.environment import read_contract
+from unbroken.training.core.environment import SavePlace, read_contract
 from unbroken.training.core.save_policy import Saves, best_interval
+from unbroken.training.core.session import Connection
 
 pytest.importorskip("torch", reason="missing: torch (pip install torch)")
 import torch
@@ -83,8 +84,10 @@ def test_what_the_configuration_says_of_failures_comes_before_what_the_script_sa
     contract = read_contract()
     assert contract is not None
 
-    own = contract.saves(Saves(mtbf_hours=5, keep=7))
-    both = replace(contract, mtbf_hours=24.0).saves(Saves(mtbf_hours=5, keep=7))
+    own, both = (
+        Connection(each, SavePlace(), Saves(mtbf_hours=5, keep=7), 1).saves
+        for each in (contract, replace(contract, mtbf_hours=24.0))
+    )
 
     assert (own.mtbf_hours, both.mtbf_hours, both.keep) == (5, 24, 7)
 

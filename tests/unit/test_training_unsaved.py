@@ -148,7 +148,7 @@ class Kept(nn.Linear):
         self.register_buffer("calls", torch.zeros(1), persistent=False)
         self.register_buffer("table", torch.ones(3), persistent=False)
         self.hidden = None
-        self.constant = torch.ones(2)
+        self.sums, self.constant = torch.zeros(2), torch.ones(2)
 
 
 def test_a_buffer_and_a_tensor_that_no_state_holds_are_named_if_they_change(tmp_path, capsys) -> None:
@@ -157,14 +157,19 @@ def test_a_buffer_and_a_tensor_that_no_state_holds_are_named_if_they_change(tmp_
     def each():
         model.calls += 1
         model.hidden = (torch.zeros(2), torch.zeros(2))
+        model.sums += 1
+        model.constant = torch.ones(2)
 
     fit(training, model, optimizer, each=each)
 
     assert said(capsys) == [
         "model.calls changes in the training and is not saved, so a restart loses it; it is a buffer with "
         "persistent=False; if it matters, type: persistent=True",
-        "model.hidden changes in the training and is not saved, so a restart loses it; it is a tensor and no buffer; "
-        "if a batch needs that of the batch before, type: self.register_buffer('hidden', ...)",
+        *(
+            f"model.{name} changes in the training and is not saved, so a restart loses it; it is a tensor and no "
+            f"buffer; if a batch needs that of the batch before, type: self.register_buffer({name!r}, ...)"
+            for name in ("hidden", "sums")
+        ),
     ]
 
 
@@ -180,6 +185,7 @@ class Normalized(nn.Linear):
         super().__init__(6, 2)
         self.mean, self.counts, self.names = np.zeros(6), {"calls": 0}, ["a", "b"]
         self.running, self.limits = RunningMean(), SimpleNamespace(low=0.0, high=1.0)
+        self.number, self.layers = np.array(1.0), [self]  # a module is looked at by itself
 
     def forward(self, inputs):
         self.counts["calls"] += 1

@@ -15,11 +15,11 @@ from unbroken.engines.base import Engine
 from unbroken.engines.imports import COUNTED, OUTPUT, ImportedFiles, ImportSource
 from unbroken.errors import CheckpointError, ConfigError, IdentityError, LeaseError, NoCheckpointError, UnbrokenError
 from unbroken.job.attempt import Job
-from unbroken.job.publisher import passport_of
+from unbroken.job.publisher import of_run
 from unbroken.job.recovery import make_folders
 from unbroken.store import attempts, driver_start, lease
 from unbroken.store.checkpoint import IMPORT_SEGMENT as SEGMENT
-from unbroken.store.checkpoint import Checkpoint, Imported, describe_done
+from unbroken.store.checkpoint import Checkpoint, Imported, describe_done, passport_of
 from unbroken.store.checkpoints import Store
 from unbroken.store.layout import RunFolder
 from unbroken.store.lease import Lease
@@ -105,8 +105,8 @@ def _publish(job: Job, engine: Engine, source: ImportSource, held: Lease, identi
             digests=found.handover.digests,
         )
         manifest = passport_of(
-            run, engine, identity, first, segment=SEGMENT, sequence=1, token=held.claim.token, parent=None,
-            parent_digest=None, slurm_job=None, attempt_started_utc=utc_now(), work_seconds=0.0, imported=imported,
+            first, None, **of_run(run, engine, identity), segment=SEGMENT, sequence=1, token=held.claim.token,
+            slurm_job=None, attempt_started_utc=utc_now(), work_seconds=0.0, imported=imported,
         )  # fmt: skip
         published = store.publish(draft, manifest, held.confirm)
     except UnbrokenError:  # what is refused leaves the run as it was: one that never began

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unbroken import __version__
 from unbroken.engines.base import Engine
 from unbroken.errors import (
     ChangedEnvironmentError,
@@ -32,15 +31,13 @@ from unbroken.program.environment import changes, described, in_words, refusal
 from unbroken.program.handover import HandedOver, noted
 from unbroken.slurm.this_job import SlurmJob
 from unbroken.store import results as final
-from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.store.checkpoint import Checkpoint, Passport, describe_done, passport_of
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import Attempt, EndCause, EndKind, SegmentEnd
 from unbroken.store.progress import Handover, Progress, overshoot
 from unbroken.store.run import Identity, RunSpec
 from unbroken.system import fs
 from unbroken.system.clock import utc_now
-from unbroken.system.digests import preferred_algorithm
-from unbroken.system.host import this_host
 
 logger = logging.getLogger(__name__)
 
@@ -178,45 +175,26 @@ class Publisher:
             )
 
     def _passport(self, handover: Handover) -> Passport:
-        parent, job = self.last, self.slurm_job
+        job, slurm_job, computation = self.job, self.slurm_job, self.computation
         return passport_of(
-            self.job.run,
-            self.engine,
-            self.computation.identity,
             handover,
-            segment=self.job.segment,
+            self.last,
+            **of_run(job.run, self.engine, computation.identity),
+            segment=job.segment,
             sequence=self.store.last_sequence() + 1,
             token=self.token,
-            parent=parent.name if parent else None,
-            parent_digest=parent.passport.digest if parent else None,
-            slurm_job=job.to_json() if job else None,
+            slurm_job=slurm_job.to_json() if slurm_job else None,
             attempt_started_utc=self.started_utc,
             work_seconds=round(self.worked_seconds, 3),
-            environment=self.computation.environment,
-            imported=parent.passport.imported if parent else None,
+            environment=computation.environment,
+            imported=self.last.passport.imported if self.last else None,
         )
 
 
-def passport_of(run: RunSpec, engine: Engine, identity: Identity, handover: Handover, **attempt: Any) -> Passport:
-    """Return the passport of a state that is handed over now; `attempt` are the fields that say by which attempt."""
-    return Passport(
-        run=run.name,
-        engine=run.engine,
-        progress=handover.progress,
-        is_finished=handover.is_finished,
-        is_best=handover.is_best,
-        is_milestone=handover.is_milestone,
-        algorithm=handover.algorithm or preferred_algorithm(),
-        files=handover.digests,
-        save_seconds=handover.save_seconds,
-        identity=identity.digest,
-        identity_parts=identity.parts,
-        versions={"unbroken": __version__, **engine.versions(), **handover.versions},
-        host=this_host().to_json(),
-        created_utc=utc_now(),
-        note=run.note,
-        **attempt,
-    )
+def of_run(run: RunSpec, engine: Engine, identity: Identity) -> dict[str, Any]:
+    """Return the fields of a passport that are the same for all checkpoints of a run."""
+    made_by = {"run": run.name, "engine": run.engine, "note": run.note, "versions": engine.versions()}
+    return {**made_by, "identity": identity.digest, "identity_parts": identity.parts}
 
 
 @contextmanager

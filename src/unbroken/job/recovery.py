@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import platform
 import time
@@ -103,10 +102,7 @@ class Recovery:
         for claim in claims:
             origin = self._salvaged(claim, origin)
         self._reclaim(claims, origin)
-        for claim, following in itertools.pairwise([*claims, self.held.claim]):
-            history = History(self.job.places.history)
-            if attempt := attempts.note_died(history, claim, self.store, following.started_utc):
-                logger.info(f"attempt {claim.token} (segment {claim.segment}): {attempt.message}")
+        attempts.note_died(History(self.job.places.history), self.held, self.store)
         self.held.forget_earlier()
         self.remove_attempt_folders()
         return origin

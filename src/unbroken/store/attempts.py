@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 import platform
 from collections.abc import Sequence
@@ -21,11 +23,13 @@ from unbroken.store.claim import Claim, claim_path
 from unbroken.store.driver_start import is_missing
 from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder
+from unbroken.store.lease import Lease
 from unbroken.store.times import FILE_NAME as NOTE
 from unbroken.store.times import FORMAT, Times, killed_words, read_times
 from unbroken.system.clock import unix_seconds, utc_now
 from unbroken.system.memory import out_of_memory_kills
 
+logger = logging.getLogger(__name__)
 # In the note of an import: what is imported.
 _IMPORTING = "importing"
 # Ends of a job that say why it was killed: not because its time was up.
@@ -60,14 +64,14 @@ def attempt_at_work(folder: RunFolder, attempts: Sequence[Attempt]) -> Attempt |
     return replace(_died(claim, [], attempts, None), kind=EndKind.INTERRUPTED, message="", times=times)
 
 
-def note_died(history: History, previous: Claim, store: Store, until_utc: str) -> Attempt | None:
-    """Add the line of an owner that was killed; None if it has one, or needs none.  `until_utc` as above."""
-    attempts = history.attempts()
-    if not _lacks_line(previous, attempts):
-        return None
-    attempt = died_attempt(previous, store, attempts, until_utc)
-    history.append(attempt)
-    return attempt
+def note_died(history: History, held: Lease, store: Store) -> None:
+    """Add, and log, the lines of the owners before that were killed and have none."""
+    for claim, following in itertools.pairwise([*held.earlier_claims(), held.claim]):
+        attempts = history.attempts()
+        if _lacks_line(claim, attempts):
+            died = died_attempt(claim, store, attempts, following.started_utc)
+            history.append(died)
+            logger.info("attempt %s (segment %s): %s", died.token, died.segment, died.message)
 
 
 def _current_claim(folder: RunFolder) -> tuple[Claim | None, str]:

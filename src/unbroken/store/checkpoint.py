@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from unbroken import __version__
 from unbroken.errors import CheckpointError, OutageError, StorageError
 from unbroken.store.layout import Format
-from unbroken.store.progress import FileDigest, Progress, how_far, parse_progress
+from unbroken.store.progress import FileDigest, Handover, Progress, how_far, parse_progress
 from unbroken.system import disk
-from unbroken.system.clock import folder_stamp
-from unbroken.system.digests import digest_file
+from unbroken.system.clock import folder_stamp, utc_now
+from unbroken.system.digests import digest_file, preferred_algorithm
+from unbroken.system.host import this_host
 
 FILE_NAME = "manifest.json"
 # The file is not what it was; every other error says something about the disk, the file server, or us.
@@ -96,6 +98,25 @@ class Passport:
         data["progress"] = self.progress.to_json()
         data["files"] = {name: vars(entry) for name, entry in self.files.items()}
         return {FORMAT.key: FORMAT.newest, **data}
+
+
+def passport_of(handover: Handover, parent: Checkpoint | None, **known: Any) -> Passport:
+    """Return the passport of a state that is handed over now and was made from `parent`; `known` are other fields."""
+    return Passport(
+        parent=parent.name if parent else None,
+        parent_digest=parent.passport.digest if parent else None,
+        progress=handover.progress,
+        is_finished=handover.is_finished,
+        is_best=handover.is_best,
+        is_milestone=handover.is_milestone,
+        algorithm=handover.algorithm or preferred_algorithm(),
+        files=handover.digests,
+        save_seconds=handover.save_seconds,
+        versions={"unbroken": __version__, **known.pop("versions", {}), **handover.versions},
+        host=this_host().to_json(),
+        created_utc=utc_now(),
+        **known,
+    )
 
 
 def data_digest(data: object) -> str:

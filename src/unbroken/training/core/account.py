@@ -6,7 +6,6 @@ From these records, `executor: unbroken` distinguishes a pause from a failure: i
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from pathlib import Path
@@ -14,9 +13,8 @@ from pathlib import Path
 from unbroken.errors import UnbrokenError
 from unbroken.program.contract import EXIT_PAUSED
 from unbroken.slurm.this_job import SlurmJob
-from unbroken.store.attempts import note_died, reached, times_path
+from unbroken.store.attempts import reached, times_path
 from unbroken.store.checkpoint import Checkpoint, describe_done
-from unbroken.store.checkpoints import Store
 from unbroken.store.exec_note import ExecNote, note_path, write_note
 from unbroken.store.history import Attempt, EndCause, EndKind, History, SegmentEnd
 from unbroken.store.layout import RunFolder, top_folder
@@ -46,12 +44,6 @@ class Account:
         self._name, self._store = _name(places.root, top), places.root
         self._note = note_path(top, os.environ)
         self._write_note(None)
-
-    def note_died(self, store: Store) -> None:
-        """Add the lines of the owners before, as far as they were killed."""
-        for claim, following in itertools.pairwise([*self._held.earlier_claims(), self._held.claim]):
-            if died := note_died(self._history, claim, store, following.started_utc):
-                say(f"attempt {died.token} (segment {died.segment}): {died.message}")
 
     def note(self, moment: str) -> None:
         """Note that this happens now (a name of `store.times.Times`)."""

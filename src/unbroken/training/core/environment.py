@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,7 +24,6 @@ from unbroken.slurm.this_job import SlurmJob
 from unbroken.store.checkpoint import FILE_NAME
 from unbroken.store.history import EndCause, EndKind
 from unbroken.store.progress import Handover
-from unbroken.training.core.save_policy import Saves
 
 # A program that is this far ahead of the process that publishes would only fill the disk.
 MAX_WAITING = 2
@@ -56,10 +55,6 @@ class Contract:
     def live(self) -> Path:
         """Return the folder of the files to look at while the training runs."""
         return Path(os.environ.get("UNBROKEN_LIVE") or self.progress.parent / "live")
-
-    def saves(self, own: Saves) -> Saves:
-        """Return how often to save: what the configuration says of failures comes before what the program says."""
-        return own if self.mtbf_hours is None else replace(own, mtbf_hours=self.mtbf_hours)
 
 
 def read_contract(environment: Mapping[str, str] = os.environ) -> Contract | None:

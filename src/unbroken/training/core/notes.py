@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from unbroken.errors import CheckpointError
+from unbroken.store.layout import Format
 from unbroken.training.core.loop import Loop
 from unbroken.training.core.point import Point
 from unbroken.training.core.session import Connection
 
-FILE_NAME, FORMAT = "state.json", 3
+FILE_NAME, FORMAT = "state.json", Format(3)
 WORDS = 625  # of the state of Python's generator
 
 
@@ -56,7 +55,8 @@ class NotedConnection(Connection):
         """Write all but the results."""
         with self._own_folder(point) as folder:
             self._write_state(folder, point)
-            text = json.dumps({"format": FORMAT, **point.notes}, indent=1, default=lambda number: number.item())
+            notes = {FORMAT.key: FORMAT.newest, **point.notes}
+            text = json.dumps(notes, indent=1, default=lambda number: number.item())  # of numpy
             (folder / FILE_NAME).write_text(text + "\n")
 
     def publish(self, point: NotedPoint) -> None:
@@ -129,13 +129,9 @@ def read_notes(folder: Path, seed: int, processes: int) -> dict[str, Any]:
     """Return the notes of a checkpoint; raise CheckpointError if they are damaged, or of another training."""
     path = folder / FILE_NAME
     try:
-        notes = json.loads(path.read_text())
+        notes = FORMAT.read(path)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(notes, dict):
-        raise CheckpointError(f"{path}: {type(notes).__name__}, allowed: an object")
-    if notes.get("format") != FORMAT:
-        raise CheckpointError(f"{folder}: state format {notes.get('format')!r}, allowed here: {FORMAT}")
     if (made_by := len(notes["random"])) != processes:
         raise CheckpointError(f"{folder}: made by {made_by} workers, and there are {processes}; allowed: as many")
     if notes["seed"] != seed:
@@ -145,6 +141,8 @@ def read_notes(folder: Path, seed: int, processes: int) -> dict[str, Any]:
 
 def random_state() -> list[float]:
     """Return the state of Python's and numpy's global generators."""
+    import numpy as np  # no other module of this room needs more than the standard library
+
     _, words, gauss = random.getstate()
     twister: Any = np.random.get_state()
     return [*words, gauss is not None, gauss or 0.0, *twister[1].tolist(), *twister[2:]]
@@ -152,6 +150,8 @@ def random_state() -> list[float]:
 
 def restore_random(state: Sequence[float]) -> None:
     """Put back what `random_state` returned."""
+    import numpy as np
+
     has_gauss, gauss, *key, at, has_normal, normal = state[WORDS:]
     random.setstate((3, tuple(map(int, state[:WORDS])), gauss if has_gauss else None))
     np.random.set_state(("MT19937", np.array(key, dtype=np.uint32), int(at), int(has_normal), normal))

@@ -14,14 +14,15 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from unbroken import __version__
-from unbroken.errors import NoCheckpointError
-from unbroken.program.contract import FINAL
+from unbroken.errors import CheckpointError, NoCheckpointError
+from unbroken.program.contract import FINAL, Kind
 from unbroken.slurm.this_job import job_around_us
 from unbroken.store import lease
 from unbroken.store import results as final
-from unbroken.store.checkpoint import Checkpoint, Passport, describe_done
+from unbroken.store.attempts import note_died
+from unbroken.store.checkpoint import Checkpoint, Passport, describe_done, passport_of
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndCause, EndKind, History
 from unbroken.store.layout import RunFolder
@@ -31,9 +32,6 @@ from unbroken.store.select import refuse_newer, select
 from unbroken.store.trackers import set_tracker_variables
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
-from unbroken.system.digests import preferred_algorithm
-from unbroken.system.host import this_host
-from unbroken.training.core import once
 from unbroken.training.core.account import Account, next_segment
 from unbroken.training.core.environment import (
     Contract,
@@ -41,24 +39,12 @@ from unbroken.training.core.environment import (
     SavePlace,
     check_thread,
     deadline_by_hand,
+    give_verdict,
     read_contract,
     say,
 )
 from unbroken.training.core.process_group import Processes
 from unbroken.training.core.save_policy import Saves
-
-
-class HomeFolder(RunFolder):
-    """Name the paths of a run, all of them in one folder of the user's choice."""
-
-    def __init__(self, name: str, root: Path) -> None:
-        super().__init__(name, store=root)
-        self.stop, self.progress = root / "stop", root / "progress.json"
-
-    @property
-    def own(self) -> tuple[Path, ...]:
-        """Return the folders that are ours; all others of the names in a run's folder are the user's."""
-        return (self.checkpoints, self.archive, self.lease, self.final)
 
 
 class Home(SavePlace):
@@ -71,9 +57,10 @@ class Home(SavePlace):
     """
 
     def __init__(self, folder: Path, engine: str, saves: Saves, *, has_history: bool = False) -> None:
-        self.places = HomeFolder(engine, folder.absolute())
-        self._store, self._saves = Store(self.places.checkpoints), saves
-        confirm_all_own(self.places.own)
+        self.places = places = RunFolder(engine, store=folder.absolute())
+        self._store, self._saves = Store(places.checkpoints), saves
+        # All others of the names in a run's folder are the user's.
+        confirm_all_own((places.checkpoints, places.archive, places.lease, places.final))
         refuse_newer(self.places)
         with log.lines_to(say):
             self._lease = lease.take_if_idle(self.places.lease, next_segment(self.places) if has_history else 1)
@@ -110,7 +97,7 @@ class Home(SavePlace):
             self._account.note_save(handover, time.monotonic() - began)
         self._store.prune(self._saves.keep, self._saves.milestone_every)
         if self._last.passport.is_finished:
-            once.note_finished(self.places.root)
+            _trained.add(self.places.root)
             self._write_results(self._last)
             self.note_end(EndKind.FINISHED)
         return self._last
@@ -155,14 +142,15 @@ class Home(SavePlace):
 
     def contract(self) -> Contract:
         """Return what a workflow would pass: the end of the Slurm job, if there is one, is the deadline."""
-        self.places.stop.unlink(missing_ok=True)  # it was meant for the process before
+        stop = self.places.root / "stop"
+        stop.unlink(missing_ok=True)  # it was meant for the process before
         return Contract(
             run=self.places.name,
             resume=self.origin.folder if self.origin else None,
             save=self._store.root,
             deadline=deadline_by_hand(self._slurm_job),
-            stop=self.places.stop,
-            progress=self.places.progress,
+            stop=stop,
+            progress=self.places.root / "progress.json",
             save_seconds=self._saves.minutes * 60,
         )
 
@@ -174,7 +162,7 @@ class Home(SavePlace):
             say(f"removed the unfinished files of a killed process: {len(removed)} in {self.places.root}")
         found = self._select()
         if self._account:
-            self._account.note_died(self._store)
+            note_died(History(self.places.history), self._lease, self._store)
             if found and found.passport.is_finished:  # not to be missed where the data or the script are others now
                 if not final.has_results(self.places, found, History(self.places.history).attempts()):
                     self._write_results(found)  # a kill came between the checkpoint and its results
@@ -196,74 +184,93 @@ class Home(SavePlace):
             with log.lines_to(say):
                 found = select(self._store, self.places.name, lambda identity: True)
         except NoCheckpointError as error:
-            raise NoCheckpointError(
-                f"{self.places.root}: no good checkpoint is left; the bad ones and their reasons are in "
-                f"{self._store.root}/.quarantine; put a good copy into {self._store.root} and start again, or begin "
-                f"anew with: mv {self.places.root} {self.places.root}.old"
-            ) from error
+            root = self.places.root
+            todo = f"put a good copy into {self._store.root}, or begin anew with: mv {root} {root}.old"
+            raise NoCheckpointError(f"{root}: {error.text}", todo=todo) from error
         if found:
             self._store.mend_links(found)
         return found
 
     def _passport(self, handover: Handover) -> Passport:
-        parent, origin = self._last, self.origin
-        return Passport(
-            run=self.places.name,
-            engine=self.places.name,
-            segment=1 + (origin.passport.segment if origin else 0),
-            sequence=self._store.last_sequence() + 1,
-            token=self._lease.claim.token,
-            parent=parent.name if parent else None,
-            parent_digest=parent.passport.digest if parent else None,
-            progress=handover.progress,
-            is_finished=handover.is_finished,
-            is_best=handover.is_best,
-            algorithm=handover.algorithm or preferred_algorithm(),
-            files=handover.digests,
+        name = self.places.name
+        return passport_of(
+            handover,
+            self._last,
+            run=name,
+            engine=name,
             identity="",
             identity_parts={},
-            versions={"unbroken": __version__, **handover.versions},
-            host=this_host().to_json(),
+            segment=1 + (self.origin.passport.segment if self.origin else 0),
+            sequence=self._store.last_sequence() + 1,
+            token=self._lease.claim.token,
             slurm_job=self._slurm_job.to_json() if self._slurm_job else None,
             attempt_started_utc=self._started_utc,
-            created_utc=utc_now(),
             work_seconds=round(time.monotonic() - self._started, 3),
-            save_seconds=handover.save_seconds,
-            is_milestone=handover.is_milestone,
         )
+
+
+# Where trainings of this process have begun by a contract, or ended in a folder.  A second one, such as the next fold
+# of a cross-validation, would resume from the checkpoints of the first; another process may do that.
+_trained: set[object] = set()
 
 
 def connect(
     folder: str | os.PathLike[str] | None, saves: Saves, ranks: Processes | None = None
 ) -> tuple[Contract, SavePlace] | None:
-    """Return this process's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
+    """Return each rank's contract, and where its checkpoints go: to unbroken's workflow, else to a folder.
 
-    The workflow passes a contract to each of the ranks; a folder is opened and locked by the first.  UNBROKEN_FOLDER
-    may name it as well.  Return None if there is neither.  Raise CheckpointError if a training of this process was
-    there before, RuntimeError outside of the main thread.
+    UNBROKEN_FOLDER may name the folder as well, which the first rank opens and locks.  Return None if there is neither.
+    Raise CheckpointError if a training of this process was there before, RuntimeError outside of the main thread.
     """
     ranks = ranks or Processes()
     if contract := read_contract():
         check_thread()
-        once.check_run(contract)
+        check_run(contract)
         return contract, Outbox(contract.save) if ranks.is_first else SavePlace()
-    opened: list[Home] = []
+    homes: list[Home] = []
 
     def open_folder() -> Contract | None:
-        if not (place := folder or os.environ.get("UNBROKEN_FOLDER")):
-            return None
-        check_thread()
-        once.check_folder(Path(place))
-        home = Home(Path(place), "training", saves, has_history=True)
-        opened.append(home)
-        set_tracker_variables(home.places.live, Path(place).absolute().name, os.environ)
-        return home.contract()
+        if place := folder or os.environ.get("UNBROKEN_FOLDER"):
+            homes.append(_open(Path(place), saves))
+        return homes[0].contract() if homes else None
 
-    found = ranks.by_first(open_folder)
-    if found is None or opened:
-        return (found, opened[0]) if found else None
+    if (contract := ranks.by_first(open_folder)) is None:
+        return None
+    if homes:
+        return contract, homes[0]
     # The deadline is on the clock of the first rank's node, and one rank that knows it is enough.
-    return replace(found, deadline=math.inf), SavePlace()
+    return replace(contract, deadline=math.inf), SavePlace()
+
+
+def check_run(contract: Contract) -> None:
+    """Raise CheckpointError if a training of this process has begun with this contract before."""
+    if (contract.save, contract.resume) in _trained:
+        _refuse(
+            f"this process has a training of the run {contract.run!r} already, and a second one would go on from its "
+            "checkpoints; allowed: one in a run; type a run for each (each fold), with args: [...] in its settings"
+        )
+
+
+def note_begun(contract: Contract) -> None:
+    """Note that a training has begun with this contract."""
+    _trained.add((contract.save, contract.resume))
+
+
+def _open(folder: Path, saves: Saves) -> Home:
+    check_thread()
+    if folder.absolute() in _trained:
+        _refuse(
+            f"{folder}: this process has finished a training there, and a second one would go on from its end; type "
+            "Training(folder=...) with a folder for each (each fold), or start a new process to go on with it"
+        )
+    home = Home(folder, "training", saves, has_history=True)
+    set_tracker_variables(home.places.live, folder.absolute().name, os.environ)
+    return home
+
+
+def _refuse(message: str) -> NoReturn:
+    give_verdict(Kind.HOPELESS, message)
+    raise CheckpointError(message)
 
 
 def _copy_final(checkpoint: Checkpoint, folder: Path) -> None:

@@ -24,7 +24,7 @@ from unbroken.store.checkpoint import Imported, read_import
 from unbroken.store.history import EndKind
 from unbroken.store.progress import Progress, write_progress
 from unbroken.store.trackers import note_mlflow
-from unbroken.training.core import once
+from unbroken.system.memory import available_bytes
 from unbroken.training.core.environment import (
     WAIT_POLL_SECONDS,
     Contract,
@@ -35,6 +35,7 @@ from unbroken.training.core.environment import (
 )
 from unbroken.training.core.point import NonFiniteState, Point
 from unbroken.training.core.process_group import Processes
+from unbroken.training.core.run_directory import note_begun
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule
 
@@ -45,22 +46,14 @@ AnyPoint = TypeVar("AnyPoint", bound=Point)
 GUESSED_BYTES_PER_SECOND = 100e6
 # What is smaller is written in less time than a thread takes to come to work.
 BACKGROUND_BYTES = 16_000_000
+# A copy, and as much for whatever else the training takes until its next step.
+NEEDED_MEMORY = 2
+# Launchers kill the ranks that are left after 10 s, and others may never come.
+RANKS_EXIT_SECONDS = 5.0
 REPORT_SECONDS = 1.0
 # What of the environment changes the last digits; ranks are reported where their states take another form.
-_CHANGING_DIGITS = {
-    "torch": "torch",
-    "tensorflow": "TensorFlow",
-    "keras": "Keras",
-    "jax": "JAX",
-    "optax": "Optax",
-    "devices": "devices",
-    "threads": "threads",
-    "gpus": "GPUs",
-    "gpu": "GPU",
-    "cudnn": "cuDNN",
-    "tf32": "TF32",
-    "compiled": "compiled parts",
-}
+_CHANGING_DIGITS = ["torch", "tensorflow", "keras", "jax", "optax", "compiled"]
+_CHANGING_DIGITS += ["devices", "threads", "gpus", "gpu", "cudnn", "tf32"]
 
 
 def in_thread(work: Callable[[], Part]) -> Future[Part]:
@@ -86,14 +79,14 @@ class Connection:
 
     background_bytes = BACKGROUND_BYTES  # what is smaller is written while the training waits
     _async_save: Future[tuple[float, float | None]] | None = None
-    _exit_seconds: float | None = None  # for a save that is on its way when the training ends by an error
     _is_import_read = False
     _has_stepped = False
 
     def __init__(
         self, contract: Contract, place: SavePlace, saves: Saves, guessed_bytes: int, ranks: Processes | None = None
     ) -> None:
-        self.contract, self.place, self.saves = contract, place, contract.saves(saves)
+        self.contract, self.place = contract, place
+        self.saves = saves if contract.mtbf_hours is None else replace(saves, mtbf_hours=contract.mtbf_hours)
         self.ranks = ranks or Processes()
         self.signals = Signals()
         self.signals.install()
@@ -109,10 +102,6 @@ class Connection:
         atexit.register(self._at_exit)
 
     # --- what frameworks differ in ---
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        """Return for what a background save of this size has too little memory; empty if there is enough."""
-        return ""
 
     def _made_with(self) -> Mapping[str, str]:
         """Return what a manifest says of the means of this process."""
@@ -165,12 +154,13 @@ class Connection:
 
         `restore` returns why one is not to be trusted, "" if it is.
         """
-        self.tell_what_changed()
+        self._say_what_changed()
         origin = self.contract.resume if self.resumed else None
         while origin and (error := restore(origin)):
-            if (origin := self.fall_back(error)) is None:
+            origin = self.place.reject(error)
+            if origin is None or self.ranks.size > 1:  # several ranks end, and start again from there
                 return error
-        once.note_begun(self.contract)
+        note_begun(self.contract)
         return ""
 
     @property
@@ -185,17 +175,13 @@ class Connection:
             return ""
         return f"the run resumes from {self._imported}, which was imported, and the script does not load it; {loading}"
 
-    def tell_what_changed(self) -> None:
+    def _say_what_changed(self) -> None:
         """Say with what the checkpoint was made that we resume from, where that shows in the result."""
         versions = manifest_of(self.contract.resume).get("versions") if self.contract.resume else None
         if other := differences(versions or {}, self._made_with()):
             self.ranks.say(
                 f"environment changed since this checkpoint ({other}): training continues but is not bit-identical"
             )
-
-    def fall_back(self, reason: str) -> Path | None:
-        """Reject the checkpoint that was loaded; return the one before if this process must resume from it."""
-        return self.place.reject(reason)
 
     def close_place(self, *, is_paused: bool) -> None:
         """Let other processes continue: the last checkpoint of this process is published."""
@@ -208,7 +194,7 @@ class Connection:
         if os.getpid() != self._pid:
             return  # a fork has no thread that writes, and would wait for it forever
         try:
-            self._end_async_save(self._exit_seconds)
+            self._end_async_save(RANKS_EXIT_SECONDS if self.ranks.size > 1 else None)
         except Exception as error:  # noqa: BLE001  (the process ends with an error of its own already)
             say(f"the last save failed: {error}")
 
@@ -274,13 +260,20 @@ class Connection:
             self.give_up(str(non_finite))
 
     def _may_be_in_background(self, size_bytes: int) -> bool:
+        """Return, on all ranks the same, if a copy of this size is wanted and there is memory for it."""
         wanted = self.saves.in_background
-        if wanted is False or (wanted is None and size_bytes < self.background_bytes):
+        if wanted is False:
+            return False
+        on_this_node = int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks.size)
+        has_memory = available_bytes() > NEEDED_MEMORY * size_bytes * on_this_node
+        offers = self.ranks.all_gather((size_bytes, has_memory))
+        largest = max(size for size, _ in offers)
+        if wanted is None and largest < self.background_bytes:
             return False
         if self._has_memory is None:
-            lack = self._lack_of_memory(size_bytes)
-            self._has_memory = not lack
-            if lack:
+            self._has_memory = all(has for _, has in offers)
+            if not self._has_memory:
+                lack = f"{'a copy' if self.ranks.size == 1 else 'copies'} of {largest / 1e6:,.0f} MB"
                 self.ranks.say(f"no async checkpoints, saves stop the training: not enough free memory for {lack}")
         return self._has_memory
 
@@ -309,4 +302,4 @@ def together(state: Mapping[str, Part], per_rank: Mapping[str, Part]) -> dict[st
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return what has changed since the checkpoint was made, as `torch 2.6 -> 2.7`; empty if nothing has."""
     changed = [name for name in _CHANGING_DIGITS if name in before and name in now and before[name] != now[name]]
-    return ", ".join(f"{_CHANGING_DIGITS[name]} {before[name]} -> {now[name]}" for name in changed)
+    return ", ".join(f"{name} {before[name]} -> {now[name]}" for name in changed)

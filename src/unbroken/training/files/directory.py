@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from unbroken.errors import CheckpointError
@@ -18,7 +18,7 @@ from unbroken.training.core.save_policy import Saves
 VOTES = {"any": any, "all": all}
 
 
-class AtomicDirectory:
+class AtomicDirectory(AbstractContextManager["AtomicDirectory"]):
     """Keep a folder of checkpoints that are published by one rename; `latest` and `best` are links to two of them.
 
     Kept are the newest `keep` (-1: all), the best, every `milestone_every`-th, and the milestones.  In a process group
@@ -82,9 +82,6 @@ class AtomicDirectory:
         if self._home:
             self._home.close()
 
-    def __enter__(self) -> AtomicDirectory:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -111,9 +108,8 @@ class AtomicDirectory:
 
 def _ranks() -> Processes:
     # Who has not imported it has no ranks, and need not have torch.
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    if "torch.distributed" not in sys.modules:
         return Processes()
-    from unbroken.training.torch.process_group import Ranks
+    from unbroken.training.torch.process_group import here
 
-    return Ranks(distributed.get_rank(), distributed.get_world_size())
+    return here()

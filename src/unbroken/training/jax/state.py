@@ -20,13 +20,10 @@ import orbax.checkpoint as ocp
 
 from unbroken.errors import CheckpointError
 from unbroken.system import fs
-from unbroken.system.memory import available_bytes
 from unbroken.training.core.notes import NotedConnection, NotedPoint, versions_of
 from unbroken.training.core.point import NonFiniteState
 
 ARRAYS = "state"  # in a checkpoint: what Orbax writes
-# A copy, and as much for whatever else the training takes until its next step.
-NEEDED_MEMORY = 2
 # A leaf in a checkpoint's notes: its path, type, shape and form.
 Row = Sequence[Any]
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -167,7 +164,10 @@ class Writer(NotedConnection):
     """Connect a JAX training: saves are written in the background, if there is memory for a copy."""
 
     background_bytes = 0  # writing the smallest tree takes Orbax longer than copying it
-    is_finite = True  # NaN in the state is a reason to give up
+
+    def __init__(self, *args: Any, is_finite: bool = True) -> None:
+        super().__init__(*args)
+        self._is_finite = is_finite  # NaN in the state is a reason to give up
 
     def save(self, point: NotedPoint) -> None:
         """Hand over one checkpoint; a kill inside leaves only a draft."""
@@ -175,7 +175,7 @@ class Writer(NotedConnection):
 
     def _write_state(self, folder: Path, point: NotedPoint) -> None:
         rows, tree = point.notes["leaves"], jax.tree.map(on_host, point.state)
-        if self.is_finite and (wrong := not_a_number(rows, jax.tree.leaves(tree))):
+        if self._is_finite and (wrong := not_a_number(rows, jax.tree.leaves(tree))):
             raise NonFiniteState(f"{wrong}, at step {point.step}")
         write_tree(folder / ARRAYS, tree)
         if point.is_over:  # then no other process can write it again
@@ -184,10 +184,6 @@ class Writer(NotedConnection):
     def _write_result(self, path: Path, content: object) -> None:
         """Write a pytree, or the arrays of NNX objects, as a folder of Orbax."""
         write_tree(path, jax.tree.map(on_host, State(content).tree))
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        is_enough = available_bytes() > NEEDED_MEMORY * size_bytes
-        return "" if is_enough else f"a copy of {size_bytes / 1e6:,.0f} MB"
 
     def _made_with(self) -> dict[str, str]:
         kinds = [device.device_kind for device in jax.local_devices()]

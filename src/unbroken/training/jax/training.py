@@ -68,9 +68,8 @@ class Training(NotedTraining):
         self._seed, self._course, self._ranks = seed, Course(), Processes()
         self._log = MetricsLog(loggers, guard, best)
         found = connect(folder, saves)
-        self._link = jax_state.Writer(*found, saves, jax_state.size_bytes(self._state.tree)) if found else None
-        if self._link:
-            self._link.is_finite = bool(guard.finite)
+        size_bytes = jax_state.size_bytes(self._state.tree)
+        self._link = jax_state.Writer(*found, saves, size_bytes, is_finite=bool(guard.finite)) if found else None
         self._resume()
 
     @property

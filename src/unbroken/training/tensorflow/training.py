@@ -20,14 +20,6 @@ from unbroken.training.core.session import together
 from unbroken.training.core.validation import Validate, Validation
 from unbroken.training.loggers import Logger
 from unbroken.training.tensorflow import checkpoint
-from unbroken.training.tensorflow.checkpoint import (
-    Checkpoints,
-    build_optimizers,
-    groups_of,
-    models_of,
-    non_finite_weight,
-    predicted,
-)
 from unbroken.training.tensorflow.data import Data, MakeEpoch, array_data
 from unbroken.training.tensorflow.workers import Workers
 
@@ -49,7 +41,7 @@ class Training(NotedTraining):
     """
 
     _ranks: Workers
-    _link: Checkpoints | None
+    _link: checkpoint.Checkpoints | None
     _loading = 'model.load_weights(training.imported)  # / "latest.weights.h5" of a folder of BackupAndRestore'
     _running: Mapping[str, Any] = MappingProxyType({})  # metrics of the epoch that is in work
 
@@ -66,10 +58,10 @@ class Training(NotedTraining):
         loggers: Sequence[Logger] = (),
     ) -> None:
         parts = together(state, {})
-        groups_of(parts)  # what cannot be saved is known here
-        self._course, self._seed, self._ranks = Course(), seed, Workers.of(models_of(parts))
+        checkpoint.groups_of(parts)  # what cannot be saved is known here
+        self._course, self._seed, self._ranks = Course(), seed, Workers.of(checkpoint.models_of(parts))
         self._log = MetricsLog(loggers, guard, best)
-        self._link = Checkpoints.of(folder, saves, self._ranks)
+        self._link = checkpoint.Checkpoints.of(folder, saves, self._ranks)
         self._take(parts, validate)
 
     def data(self, *arrays: Any, **options: Any) -> Data:
@@ -110,17 +102,17 @@ class Training(NotedTraining):
     # --- what the notes ask for ---
 
     def _take(self, parts: Mapping[str, Any], validate: Validate | Callable[[], Any] | None) -> None:
-        build_optimizers(parts)
-        self._parts, self._trust = parts, Validation(validate, predicted)
+        checkpoint.build_optimizers(parts)
+        self._parts, self._trust = parts, Validation(validate, checkpoint.predicted)
         self._resume()
 
     def _groups(self) -> dict[str, list[Any]]:
-        return groups_of(self._parts)
+        return checkpoint.groups_of(self._parts)
 
     def _state_and_notes(self) -> tuple[Any, dict[str, Any]]:
         trust, watch = self._trust.state(), self._log.watch
-        diverged = non_finite_weight(models_of(self._parts)) or self._trust.non_finite_prediction(trust)
-        diverged = diverged or watch.non_finite(self._running)
+        diverged = checkpoint.non_finite_weight(checkpoint.models_of(self._parts))
+        diverged = diverged or self._trust.non_finite_prediction(trust) or watch.non_finite(self._running)
         if watch.guard.finite and diverged:
             self._give_up(Kind.HOPELESS, diverged)
         return self._groups(), {"trust": trust}

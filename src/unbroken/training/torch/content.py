@@ -151,7 +151,8 @@ class Content:
         states = {**state["parts"], rank_checkpoint.GRADIENTS: gradients["tensors"]}
         likes = {**self.parts, rank_checkpoint.GRADIENTS: torch_state.parameters_in(self.parts)}
         parts = rank_checkpoint.put_in(states, likes, folder, self.ranks)
-        self.gradients.restore({**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}, source)
+        gradients = {**gradients, "tensors": parts.pop(rank_checkpoint.GRADIENTS)}
+        self.gradients.check(gradients, source)
         put_back(self.parts, parts, source)
         if replayed:
             replayed.put_back()
@@ -167,7 +168,7 @@ class Content:
                 random_state.restore_all(random, self._generators)
             else:
                 random_state.reseed(seed, self._generators)
-            self.gradients.put_back()
+            self.gradients.put_back(gradients)
 
         self._first_seed, self._put_rest_back = None, put_rest_back
         return self.trust.validation_error(state["trust"])
@@ -237,8 +238,8 @@ class Omitted:
         """Restore it where the training resumes."""
         parameters, saved = torch_state.parameters_in(self._parts), state["gradients"]
         tensors = {name: _like(parameters.get(name), each) for name, each in saved["tensors"].items()}
-        self._gradients.restore({**saved, "tensors": tensors}, source)
-        self._gradients.put_back()
+        self._gradients.check(saved, source)
+        self._gradients.put_back({**saved, "tensors": tensors})
         self._switches.put_back(state[SWITCHES])
         random_state.restore_all(state["random"], {})
 

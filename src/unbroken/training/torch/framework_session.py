@@ -17,12 +17,11 @@ from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import FileDigest, Progress
 from unbroken.system import fs
 from unbroken.system.digests import preferred_algorithm
-from unbroken.training.core import once
 from unbroken.training.core.environment import give_verdict, manifest_of, read_contract
 from unbroken.training.core.metrics_log import MetricsLog
 from unbroken.training.core.point import Point
 from unbroken.training.core.process_group import RankRequest
-from unbroken.training.core.run_directory import connect
+from unbroken.training.core.run_directory import check_run, connect, note_begun
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase
 from unbroken.training.core.session import Connection
@@ -157,8 +156,8 @@ class Adapter:
         Raise CheckpointError if this process has trained for the same contract before.
         """
         if link := self._link:
-            once.check_run(link.contract)
-            once.note_begun(link.contract)
+            check_run(link.contract)
+            note_begun(link.contract)
             # What several ranks decide together is done a step later.
             link.pace.steps_ahead = steps_ahead + (self._ranks.size > 1)
             link.pace.begin_save(step)

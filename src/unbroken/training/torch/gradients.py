@@ -29,7 +29,6 @@ class Gradients:
         self.steppers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of this process
         self._are_replaced = False  # after a step there came new gradients,
         self._are_kept = False  # and never one that a step had used before
-        self._saved: Mapping[str, Any] | None = None  # to be put back
         _watching().add(self)
 
     def state(self) -> dict[str, Any]:
@@ -56,17 +55,13 @@ class Gradients:
             "checkpoint can hold; allowed: True, with which they are added up as well"
         )
 
-    def restore(self, state: Mapping[str, Any], source: str) -> None:
-        """Keep what `state` gave, for `put_back`; raise CheckpointError if a parameter is missing."""
+    def check(self, state: Mapping[str, Any], source: str) -> None:
+        """Raise CheckpointError if a parameter is missing of which `state` gave a gradient."""
         if unknown := sorted({*state["tensors"], *state["stepped"]} - parameters_in(self._parts).keys()):
             raise CheckpointError(f"{source}: holds the gradient of {unknown[0]}, which is no parameter now")
-        self._saved = state
 
-    def put_back(self) -> None:
-        """Give each parameter the gradient that it had, or none."""
-        state, self._saved = self._saved, None
-        if state is None:
-            return
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Give each parameter the gradient that it had when `state` gave this, or none."""
         self._are_replaced, self._are_kept, stepped = state["are_replaced"], state["are_kept"], {*state["stepped"]}
         for name, parameter in parameters_in(self._parts).items():
             gradient = state["tensors"].get(name)

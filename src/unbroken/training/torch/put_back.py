@@ -96,8 +96,8 @@ def are_same(one: Any, other: Any) -> bool:
         return [*one] == [*other] and all(are_same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(are_same, one, other))
-    with suppress(AttributeError, TypeError, pickle.PicklingError):
-        return type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)
+    with suppress(AttributeError, TypeError, pickle.PicklingError):  # then it is unknown
+        return one is other or (type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other))
     return False
 
 

@@ -16,8 +16,6 @@ from unbroken.training.torch.state import bytes_here, local, mapped, tensors_in
 T = TypeVar("T")
 # Memory by its size, and if it is pinned: asking torch for that takes longer than finding it.
 Memory = defaultdict[tuple[int, bool], list[torch.UntypedStorage]]
-# The snapshot, and as much for whatever else the training takes until its next step.
-NEEDED_MEMORY = 2
 # Whose memory is copied to pinned memory of the host.
 PINNED_FOR = "cuda"
 

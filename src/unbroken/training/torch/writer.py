@@ -15,7 +15,6 @@ from torch.distributed.tensor import DTensor
 from unbroken.errors import CheckpointError
 from unbroken.store.progress import FileDigest
 from unbroken.system.digests import preferred_algorithm
-from unbroken.system.memory import available_bytes
 from unbroken.training.core import point as core
 from unbroken.training.core.environment import Contract, SavePlace
 from unbroken.training.core.run_directory import connect
@@ -26,14 +25,12 @@ from unbroken.training.torch.content import Content
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Digests, Pieces
 from unbroken.training.torch.serialization import digest_of, save_result
-from unbroken.training.torch.snapshot import NEEDED_MEMORY, SnapshotBuffer, snapshot_bytes
+from unbroken.training.torch.snapshot import SnapshotBuffer, snapshot_bytes
 from unbroken.training.torch.state import is_wrapped_by_compile, only, tensor_bytes
 from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
-# Launchers kill the ranks that are left after 10 s, and others may never come.
-RANKS_EXIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,6 @@ class TorchWriter(Connection):
         self.give_up = content.leave
         self._beside: Ranks | None = None
         self.pace.steps_ahead = int(self.ranks.size > 1)
-        self._exit_seconds = RANKS_EXIT_SECONDS if self.ranks.size > 1 else None
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str] | None, saves: Saves, content: Content) -> TorchWriter | None:
@@ -72,11 +68,6 @@ class TorchWriter(Connection):
             return cls(*found, saves, content)
         content.ranks.say("started by hand without a folder, so nothing is saved")
         return None
-
-    def fall_back(self, reason: str) -> Path | None:
-        """Fall back to the checkpoint before; return None with several ranks, which end and start again from there."""
-        before = super().fall_back(reason)
-        return before if self.ranks.size == 1 else None
 
     def save(self, point: core.Point) -> None:
         """Hand over one checkpoint, in the background if the training continues; a kill leaves only a draft."""
@@ -88,17 +79,10 @@ class TorchWriter(Connection):
             self.ranks.settle()
             described["results"] = rank_checkpoint.whole(dict(point.results), is_kept=self.ranks.is_first)
         begun = self.begin(Point(**described, pieces=pieces, weights=weights))
-        # All ranks decide the same, by the largest copy.
-        self.complete(begun, self._write, self._held, max(self.ranks.all_gather(snapshot_bytes(pieces))))
+        self.complete(begun, self._write, self._held, snapshot_bytes(pieces))
 
     def _made_with(self) -> dict[str, str]:
         return made_with(self.ranks.size, self._content.given)
-
-    def _lack_of_memory(self, size_bytes: int) -> str:
-        ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks.size)
-        is_enough = available_bytes() > NEEDED_MEMORY * size_bytes * ranks_here
-        copies = "a copy" if self.ranks.size == 1 else "copies"
-        return "" if all(self.ranks.all_gather(is_enough)) else f"{copies} of {size_bytes / 1e6:,.0f} MB"
 
     def _own_weights(self, name: str, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return those that this rank writes: of what all have in common that is the first."""
