@@ -28,10 +28,9 @@ from unbroken.training.core.environment import Contract, Outbox
 from unbroken.training.core.point import Point
 from unbroken.training.core.run_directory import Home
 from unbroken.training.torch import Saves
-from unbroken.training.torch.content import Content
+from unbroken.training.torch.content import Content, non_finite_weight, weights_of
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.state import STATE_FILE, canonical, load
-from unbroken.training.torch.validation import non_finite_weight, weights_of
 from unbroken.training.torch.writer import TorchWriter
 
 LAYERS = 10

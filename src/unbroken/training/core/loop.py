@@ -14,12 +14,11 @@ from typing import Any, NoReturn
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Metric, Progress
 from unbroken.training.core.environment import end_as_failed
-from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.metrics_log import DATA, STEP, MetricsLog
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.save_schedule import Phase, StopRequest
 from unbroken.training.core.session import Connection
-from unbroken.training.core.timers import DATA, STEP
 
 NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "

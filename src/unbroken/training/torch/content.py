@@ -22,14 +22,14 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import MODES, Repeated, Switches, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
-from unbroken.training.torch.state import Part, RandomGenerator
+from unbroken.training.torch.state import Part, RandomGenerator, local, only, places
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.unsaved import Unsaved, make_persistent
-from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
 SWITCHES = "switches"
 
 Parts: TypeAlias = Mapping[str, Part | Sequence[Part]]
+Weights: TypeAlias = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 NO_PARTS: Parts = MappingProxyType({})
 
 
@@ -250,3 +250,54 @@ def _like(parameter: torch.Tensor | None, local: torch.Tensor) -> torch.Tensor:
         return local
     mesh, shape, stride = parameter.device_mesh, parameter.shape, parameter.stride()
     return DTensor.from_local(local.to(parameter.device), mesh, parameter.placements, shape=shape, stride=stride)
+
+
+# --- what a checkpoint is checked by ---
+
+
+def predicted(
+    predict: Callable[[], Any], parts: Mapping[str, object], generators: Mapping[str, RandomGenerator]
+) -> torch.Tensor:
+    """Return every number in a prediction, made in evaluation mode; it leaves modules and generators as they were."""
+    modules = [module for model in only(parts, torch.nn.Module).values() for module in model.modules()]
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        with random_state.all_kept(generators), torch.no_grad():
+            found = [each for _, each in places(predict()) if isinstance(each, torch.Tensor | int | float)]
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+    return torch.cat([torch.empty(0, dtype=torch.float64), *map(_as_numbers, found)])
+
+
+def weights_of(parts: Mapping[str, object]) -> Weights:
+    """Return the weights of each model, as references that follow later changes."""
+    models = only(parts, torch.nn.Module).items()
+    return {name: {key: value.detach() for key, value in model.named_parameters()} for name, model in models}
+
+
+def _as_numbers(value: Any) -> torch.Tensor:
+    """Return a tensor of a prediction as float64 on the CPU."""
+    value = torch.as_tensor(value)
+    real = torch.view_as_real(value) if value.is_complex() else value
+    return real.detach().to(device="cpu", dtype=torch.float64).flatten()
+
+
+def non_finite_weight(weights: Weights) -> str:
+    """Name the first of this rank's weights that hold NaN or infinity; return "" if all are finite."""
+    for name, spread in weights.items():
+        # All are asked before the first answer is read: on a GPU each answer is waited for.
+        own = {key: local(value) for key, value in spread.items()}
+        asked = {key: torch.isfinite(_sum(value)) for key, value in own.items()}
+        doubted = [key for key, is_finite in asked.items() if not is_finite]
+        bad = next((key for key in doubted if not torch.isfinite(own[key]).all()), None)
+        if bad is not None:
+            return f"the weights {name}.{bad} hold NaN or infinity"
+    return ""
+
+
+def _sum(value: torch.Tensor) -> torch.Tensor:
+    """Return the sum, which is not finite if one number is not; this takes a ninth of the time of testing each."""
+    return value.sum(dtype=torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else None)
