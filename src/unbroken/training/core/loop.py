@@ -163,12 +163,12 @@ class Loop:
 
     def _figures(self) -> dict[str, Metric]:
         """Return what to show with the progress: the latest metrics, the pace, and how long the training will take."""
-        latest, rate = self._log.metrics.latest, self._log.timers.steps_per_second
-        if rate is None:
+        latest, seconds = self._log.metrics.latest, self._log.timers.pace
+        if not seconds:
             return dict(latest)
         steps = self._course.steps_left()
-        left: dict[str, Metric] = {"left_seconds": round(steps / rate, 1)} if steps else {}
-        return {**latest, "pace": f"{rate:.3g} steps/s", **left}
+        left: dict[str, Metric] = {"left_seconds": round(steps * seconds, 1)} if steps else {}
+        return {**latest, "pace": f"{1 / seconds:.3g} steps/s", **left}
 
     # --- what they share ---
 

@@ -222,7 +222,7 @@ class Timers:
         self._totals: dict[str, tuple[int, float]] = {}  # how often, and how many seconds
         self.samples = 0
         self._data_seconds = 0.0  # that the last batch was waited for
-        self._pace: float | None = None  # seconds for a batch and its step, lately
+        self.pace: float | None = None  # seconds for a batch and its step, lately
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -238,12 +238,7 @@ class Timers:
                 self._data_seconds = seconds
             elif name == STEP:
                 now, share = self._data_seconds + seconds, 1 / REMEMBERED_STEPS
-                self._pace = now if self._pace is None else (1 - share) * self._pace + share * now
-
-    @property
-    def steps_per_second(self) -> float | None:
-        """Return the pace of the last steps; None before the first one."""
-        return 1 / self._pace if self._pace else None
+                self.pace = now if self.pace is None else (1 - share) * self.pace + share * now
 
     def line(self) -> dict[str, Any]:
         """Return all of it, for a file and for a restart."""
