@@ -27,6 +27,7 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule, StopRequest
 from unbroken.training.core.validation import Validate
 from unbroken.training.torch.content import NO_PARTS, Content, Parts
+from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.writer import TorchWriter
 
 OFTEN = Saves()
