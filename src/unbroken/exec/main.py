@@ -84,7 +84,9 @@ class _Exec:
         self._engine = kind(self.options, self.folder, self.store, run_of(self.options, self.around))
         # What waits for its turn: which segment it is, is known when the run is held.
         log, keys = self.places.log(1).with_name("calls.log"), IdentityKeys((), (), ())
-        self._job = Job(self._engine.run, keys, self._next_segment(), 1, own_log=log, store=self.store)
+        self._job = Job(
+            self._engine.run, keys, History(self.places.history).next_segment(), 1, own_log=log, store=self.store
+        )
         try:
             record = run_segment(self._job, self._engine, self._prepare)
             if record.kind is EndKind.FINISHED:
@@ -102,10 +104,6 @@ class _Exec:
 
     def _attempts(self) -> list[Attempt]:
         return History(self.places.history).attempts()
-
-    def _next_segment(self) -> int:
-        """Return the one after the last that has saved; of a finished run, whose goal was raised since, after that."""
-        return 1 + max((attempt.segment for attempt in self._attempts() if attempt.kind.settles), default=0)
 
     def _prepare(self, held: Lease) -> Job:
         """Return the segment that comes next, if it is the same computation, or begins from zero.
@@ -157,7 +155,7 @@ class _Exec:
         if is_time_up(self._attempts(), self.around):
             said = f"the time of job {self.job_id} is up, nothing is started; it goes on in the next one"
             raise _NoTimeLeft(said)
-        segment = self._next_segment()
+        segment = History(self.places.history).next_segment()
         self.places.log(segment).unlink(missing_ok=True)  # that of an attempt; its own name stays
         return replace(self._job, segment=segment, own_log=None)
 

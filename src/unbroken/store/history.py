@@ -213,6 +213,10 @@ class History:
             chosen = lines if newest is None else deque(lines, newest)
             return [attempt for source, line in chosen if (attempt := _parsed(source, line)) is not None]
 
+    def next_segment(self) -> int:
+        """Return the number after the last segment that has paused or finished."""
+        return 1 + max((attempt.segment for attempt in self.attempts() if attempt.kind.settles), default=0)
+
     def append(self, attempt: Attempt) -> None:
         """Add one line and flush it; if the process dies inside, readers pass the torn line over."""
         text = FORMAT.text(attempt.to_json(), indent=None)

@@ -122,22 +122,16 @@ def _make(source: Path, copy: Path, listing: Listing) -> None:
 
 def list_files(path: Path) -> Listing:
     """List every file below a folder, links followed, in the order of the names; a file itself is one entry."""
-    if path.is_file():
-        return [_entry(path.name, path)]
-    found, seen = [], set()
+    base, files, seen = (path.parent, [path], set()) if path.is_file() else (path, [], set())
     for root, folders, names in os.walk(path, followlinks=True):
         state = os.stat(root)
         if (state.st_dev, state.st_ino) in seen:  # a link to a folder above
             folders.clear()
             continue
         seen.add((state.st_dev, state.st_ino))
-        found += [_entry(os.path.relpath(Path(root, name), path), Path(root, name)) for name in names]
-    return sorted(found)
-
-
-def _entry(name: str, path: Path) -> tuple[str, int, int]:
-    state = path.stat()
-    return name, state.st_size, state.st_mtime_ns
+        files += [Path(root, name) for name in names]
+    states = [(os.path.relpath(file, base), file.stat()) for file in files]
+    return sorted((name, state.st_size, state.st_mtime_ns) for name, state in states)
 
 
 def _is_whole(copy: Path) -> bool:

@@ -33,7 +33,7 @@ class Account:
 
     def __init__(self, places: RunFolder, held: Lease, slurm_job: SlurmJob | None) -> None:
         self._history, self._held = History(places.history), held
-        self._segment = next_segment(places)
+        self._segment = self._history.next_segment()
         self._slurm_job = slurm_job
         self._moments = Moments(times_path(places.lease, held.claim.token), slurm_job, held.clock_ahead_seconds)
         before = self._history.attempts()
@@ -93,12 +93,6 @@ class Account:
             exit_code=EXIT_PAUSED if end.kind in (EndKind.PAUSED, EndKind.INTERRUPTED) else None,
             slurm_partition=self._slurm_job.partition if self._slurm_job else "",
         )
-
-
-def next_segment(places: RunFolder) -> int:
-    """Return the number after the last segment that has paused or finished."""
-    attempts = History(places.history).attempts()
-    return 1 + max((attempt.segment for attempt in attempts if attempt.kind.settles), default=0)
 
 
 def _name(folder: Path, top: Path) -> str:

@@ -225,13 +225,9 @@ class Outbox(SavePlace):
 
     def new_draft(self) -> Path:
         self._count += 1
-        draft = self.draft(self._count)
+        draft = self.folder / f"draft-{self._count:06d}"
         draft.mkdir()
         return draft
-
-    def draft(self, number: int) -> Path:
-        """Return the folder that `new_draft` made as the one of this number, also in another process."""
-        return self.folder / f"draft-{number:06d}"
 
     def hand_over(self, draft: Path, handover: Handover) -> None:
         (draft / HANDOVER_FILE).write_text(json.dumps(handover.to_json(), indent=1) + "\n")

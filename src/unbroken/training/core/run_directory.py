@@ -32,7 +32,7 @@ from unbroken.store.select import refuse_newer, select
 from unbroken.store.trackers import set_tracker_variables
 from unbroken.system import fs, log
 from unbroken.system.clock import utc_now
-from unbroken.training.core.account import Account, next_segment
+from unbroken.training.core.account import Account
 from unbroken.training.core.environment import (
     Contract,
     Outbox,
@@ -63,7 +63,8 @@ class Home(SavePlace):
         confirm_all_own((places.checkpoints, places.archive, places.lease, places.final))
         refuse_newer(self.places)
         with log.lines_to(say):
-            self._lease = lease.take_if_idle(self.places.lease, next_segment(self.places) if has_history else 1)
+            segment = History(places.history).next_segment() if has_history else 1
+            self._lease = lease.take_if_idle(places.lease, segment)
         self._lease.__enter__()
         self._pid = os.getpid()
         atexit.register(self.close)

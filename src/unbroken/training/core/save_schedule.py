@@ -59,7 +59,6 @@ class SaveSchedule:
         self._save_seconds = self.stall_seconds = float(known) if isinstance(known, int | float) else save_seconds
         self._saved_step: int | None = None
         self.is_saving = False  # in the background
-        self._begun_step = 0
         self.when_saved: Callable[[int], None] = lambda step: None  # called with the step of each checkpoint
         self._opened = self._next_look = self._began = self._saved_at = now()
         self._steps: dict[Phase, deque[float]] = {phase: deque(maxlen=REMEMBERED_STEPS) for phase in Phase}
@@ -91,7 +90,7 @@ class SaveSchedule:
 
     def begin_save(self, step: int) -> None:
         """Note that a save begins: the next is due a whole interval later."""
-        self._saved_at, self._saved_step, self._begun_step = self._now(), step, step
+        self._saved_at, self._saved_step = self._now(), step
 
     def saved(self, seconds: float, stall_seconds: float | None = None) -> None:
         """Note that a checkpoint was handed over; the training paused for all of the seconds, or `stall_seconds`."""
@@ -99,7 +98,7 @@ class SaveSchedule:
         self.stall_seconds = seconds if stall_seconds is None else stall_seconds
         if stall_seconds is None:
             self._saved_at = self._now()
-        self.when_saved(self._begun_step)
+        self.when_saved(self._saved_step or 0)
 
     def is_save_due(self, step: int) -> bool:
         """Return True if a save is due between this step and the next; `step` counts those of the whole training."""
