@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from unbroken.training.core.save_policy import Saves as Saves
     from unbroken.training.core.validation import Validate as Validate
     from unbroken.training.torch.checkpoints import Checkpoints as Checkpoints
+    from unbroken.training.torch.checkpoints import Stop as Stop
     from unbroken.training.torch.loaders import Loaders as Loaders
     from unbroken.training.torch.parts import Variables as Variables
     from unbroken.training.torch.random_state import seed_everything as seed_everything
     from unbroken.training.torch.serialization import save_verified as save_verified
-    from unbroken.training.torch.stop import Stop as Stop
     from unbroken.training.torch.streams import ResumableStream as ResumableStream
     from unbroken.training.torch.training import Training as Training
 
@@ -23,12 +23,11 @@ _NAMES = {
     "core.guard": ["Guard"],
     "core.save_policy": ["Saves"],
     "core.validation": ["Validate"],
-    "torch.checkpoints": ["Checkpoints"],
+    "torch.checkpoints": ["Checkpoints", "Stop"],
     "torch.loaders": ["Loaders"],
     "torch.parts": ["Variables"],
     "torch.random_state": ["seed_everything"],
     "torch.serialization": ["save_verified"],
-    "torch.stop": ["Stop"],
     "torch.streams": ["ResumableStream"],
     "torch.training": ["Training"],
 }

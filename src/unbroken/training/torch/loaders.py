@@ -71,8 +71,6 @@ class Pass(Iterator[Any]):
 class TrackedLoader(ResumableLoader):
     """Load data of `Loaders`, and track the passes over them, by the name that a restart gives this loader again."""
 
-    name: str
-
     def track(self, name: str, loaders: Loaders, saved: Mapping[str, Any]) -> None:
         """Begin, where a loader of that name has left off."""
         self.name, self._loaders, self.is_lasting = name, loaders, loaders.zone is Zone.SCRIPT

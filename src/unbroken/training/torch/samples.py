@@ -7,12 +7,14 @@ from itertools import count, repeat
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, StackDataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
 
 from unbroken.training.torch import random_state
 from unbroken.training.torch.random_state import GLOBAL, kept, own_generators
 from unbroken.training.torch.samplers import EpochKey, SampleKey, seed_from
 from unbroken.training.torch.state import RandomGenerator
+
+DRAW_NOTHING = (TensorDataset, range)
 
 
 class Batches(Dataset[Any]):
@@ -76,6 +78,8 @@ def _fetch_of(dataset: Dataset[Any]) -> Callable[[list[int]], list[Any]] | None:
     inner: Any = dataset
     while isinstance(inner, Subset):
         inner = inner.dataset
+    if type(inner) in DRAW_NOTHING:  # to seed them for each sample would take longer than to read them
+        return lambda indices: [dataset[index] for index in indices]
     is_stack = isinstance(inner, StackDataset)
     parts = [*inner.datasets.values()] if is_stack and isinstance(inner.datasets, dict) else is_stack and inner.datasets
     is_fetching = any(map(_fetch_of, parts)) if parts else hasattr(inner, "__getitems__")
