@@ -28,10 +28,8 @@ from unbroken.training.core.environment import Contract, Outbox
 from unbroken.training.core.point import Point
 from unbroken.training.core.run_directory import Home
 from unbroken.training.torch import Saves
-from unbroken.training.torch.content import Content
-from unbroken.training.torch.process_group import Ranks
+from unbroken.training.torch.content import Content, non_finite_weight, weights_of
 from unbroken.training.torch.state import STATE_FILE, canonical, load
-from unbroken.training.torch.validation import non_finite_weight, weights_of
 from unbroken.training.torch.writer import TorchWriter
 
 LAYERS = 10
@@ -102,7 +100,7 @@ def ours(loop: Loop, folder: Path, in_background: bool) -> Way:
     place = Outbox(folder)
     contract = Contract("bench", None, deadline=1e18, save_seconds=1e9, **paths)
     parts = {"model": loop.model, "optimizer": loop.optimizer}
-    content = Content(parts, (), Ranks(), notes=dict, take_notes=dict, where=str, leave=sys.exit)
+    content = Content(parts, {}, notes=dict, take_notes=dict, where=str, leave=sys.exit)
     link = TorchWriter(contract, place, Saves(in_background=in_background), content)
     loop.after = link.poll
 

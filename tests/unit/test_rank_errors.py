@@ -217,7 +217,7 @@ def link_of(ranks: Ranks, folder: Path) -> TorchWriter:
     told |= {"PROGRESS": str(folder / "progress.json")}
     contract = read_contract({f"UNBROKEN_{name}": value for name, value in told.items()})
     assert contract is not None
-    content = Content({}, (), ranks, notes=dict, take_notes=dict, where=str, leave=sys.exit)
+    content = Content({}, {}, notes=dict, take_notes=dict, where=str, leave=sys.exit, ranks=ranks)
     return TorchWriter(contract, SavePlace(), Saves(), content)
 
 

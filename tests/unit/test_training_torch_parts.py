@@ -385,7 +385,7 @@ def test_ranks_draw_the_same_until_the_first_batch_and_then_each_its_own() -> No
     splits, later = [], []
     for rank in (0, 1):
         torch.manual_seed(7)
-        content = Content({}, (), Ranks(rank, 2), notes=dict, take_notes=dict, where=str, leave=sys.exit, seed=3)
+        content = Content({}, {}, notes=dict, take_notes=dict, where=str, leave=sys.exit, seed=3, ranks=Ranks(rank, 2))
         splits.append(torch.randperm(100).tolist())
         content.put_the_rest_back()
         later.append(torch.randperm(100).tolist())

@@ -21,7 +21,7 @@ from unbroken.store.history import EndCause, EndKind  # noqa: E402
 from unbroken.training.core.guard import Guard, MetricsWatch  # noqa: E402
 from unbroken.training.core.validation import difference  # noqa: E402
 from unbroken.training.torch import Saves, Training, Validate  # noqa: E402
-from unbroken.training.torch.validation import non_finite_weight, weights_of  # noqa: E402
+from unbroken.training.torch.content import non_finite_weight, weights_of  # noqa: E402
 
 NAN = math.nan
 

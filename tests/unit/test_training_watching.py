@@ -20,10 +20,9 @@ from unbroken.errors import SegmentError  # noqa: E402
 from unbroken.job.lifecycle import run_segment  # noqa: E402
 from unbroken.store.history import EndKind  # noqa: E402
 from unbroken.training.core.metrics import Metrics  # noqa: E402
-from unbroken.training.core.metrics_log import MetricsLog  # noqa: E402
+from unbroken.training.core.metrics_log import MetricsLog, Timers  # noqa: E402
 from unbroken.training.core.position import Course, Position  # noqa: E402
 from unbroken.training.core.process_group import Processes  # noqa: E402
-from unbroken.training.core.timers import Timers  # noqa: E402
 from unbroken.training.torch import Training  # noqa: E402
 
 # 30 samples in batches of 4: 8 batches an epoch, the last one of two samples.

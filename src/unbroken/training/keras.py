@@ -21,10 +21,10 @@ import numpy as np
 from keras.callbacks import Callback
 
 from unbroken.store.progress import Metric
+from unbroken.training.core.metrics_log import STEP
 from unbroken.training.core.notes import NotedPoint
 from unbroken.training.core.position import UNITS
 from unbroken.training.core.save_schedule import Phase
-from unbroken.training.core.timers import STEP
 from unbroken.training.launch.rendezvous import worker_place
 from unbroken.training.tensorflow.data import Data
 from unbroken.training.tensorflow.training import Training

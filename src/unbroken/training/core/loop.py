@@ -14,12 +14,11 @@ from typing import Any, NoReturn
 from unbroken.program.contract import EXIT_PAUSED, Kind
 from unbroken.store.progress import Metric, Progress
 from unbroken.training.core.environment import end_as_failed
-from unbroken.training.core.metrics_log import MetricsLog
+from unbroken.training.core.metrics_log import DATA, STEP, MetricsLog
 from unbroken.training.core.position import Course
 from unbroken.training.core.process_group import Processes, RankRequest
 from unbroken.training.core.save_schedule import Phase, StopRequest
 from unbroken.training.core.session import Connection
-from unbroken.training.core.timers import DATA, STEP
 
 NO_MORE = object()
 LOADING = "before epochs or fit type: if training.imported: "
@@ -164,12 +163,12 @@ class Loop:
 
     def _figures(self) -> dict[str, Metric]:
         """Return what to show with the progress: the latest metrics, the pace, and how long the training will take."""
-        latest, rate = self._log.metrics.latest, self._log.timers.steps_per_second
-        if rate is None:
+        latest, seconds = self._log.metrics.latest, self._log.timers.pace
+        if not seconds:
             return dict(latest)
         steps = self._course.steps_left()
-        left: dict[str, Metric] = {"left_seconds": round(steps / rate, 1)} if steps else {}
-        return {**latest, "pace": f"{rate:.3g} steps/s", **left}
+        left: dict[str, Metric] = {"left_seconds": round(steps * seconds, 1)} if steps else {}
+        return {**latest, "pace": f"{1 / seconds:.3g} steps/s", **left}
 
     # --- what they share ---
 

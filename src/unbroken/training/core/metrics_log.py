@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from unbroken.store import trackers
 from unbroken.store.layout import METRICS_FILE, TIMING_FILE, Format
-from unbroken.training.core.delivery import Delivery
 from unbroken.training.core.guard import Guard, MetricsWatch
 from unbroken.training.core.metrics import Metrics
 from unbroken.training.core.process_group import Processes
-from unbroken.training.core.timers import Timers
 from unbroken.training.loggers import JsonLines, Logger, read_lines
 
 # In a checkpoint that a framework writes, next to its own files.
 FILE_NAME, FORMAT = "unbroken_metrics.json", Format(2)
 NO_GUARD = Guard(finite=())
+DATA, STEP = "data", "step"
+# Enough steps to forget a slow start, few enough to feel that a machine has become slow.
+REMEMBERED_STEPS = 100
 
 
 class MetricsLog:
@@ -34,7 +40,11 @@ class MetricsLog:
     def __init__(
         self, loggers: Sequence[Logger] = (), guard: Guard = NO_GUARD, best: tuple[str, str] | None = None
     ) -> None:
-        check_loggers(loggers)
+        if not isinstance(loggers, list | tuple) or not all(callable(getattr(each, "log", None)) for each in loggers):
+            raise TypeError(
+                f"loggers={loggers!r}, allowed: a list of objects with a method log(step, metrics), such as "
+                "[TensorBoard('board')] of unbroken.training.loggers"
+            )
         self.metrics, self.watch, self.timers = Metrics(), MetricsWatch(guard, best), Timers()
         names = [type(each).__name__ for each in loggers]
         numbered = [f"{name} {names[:at].count(name) + 1}".removesuffix(" 1") for at, name in enumerate(names)]
@@ -127,10 +137,121 @@ class MetricsLog:
         return int(state["step"])
 
 
-def check_loggers(loggers: object) -> None:
-    """Raise TypeError for what is no list of loggers."""
-    if not isinstance(loggers, list | tuple) or not all(callable(getattr(each, "log", None)) for each in loggers):
-        raise TypeError(
-            f"loggers={loggers!r}, allowed: a list of objects with a method log(step, metrics), such as "
-            "[TensorBoard('board')] of unbroken.training.loggers"
-        )
+class Delivery:
+    """Pass metrics to one logger.
+
+    Its last step is noted under `name` in the folder of live files, so that it gets no step twice, and a logger that is
+    added later gets all from the first step on.  A logger that fails ends no training, but for its first beginning:
+    that is said, and what it did not take comes again with the next checkpoint.
+    """
+
+    _path: Path | None = None  # of the note; nothing is noted where nothing is saved
+    _has_begun = _is_failing = False
+    _held = _noted = -1  # the last step that the logger has, and the last one of which that is noted
+    _resumed_at = 0
+
+    def __init__(self, name: str, logger: Logger, metrics: Metrics) -> None:
+        self._name, self._logger, self._metrics, self._processes = name, logger, metrics, Processes()
+
+    def open(self, processes: Processes, step: int, live: Path | None) -> None:
+        """Begin after what was logged before; the training resumes from `step`."""
+        self._processes, self._resumed_at = processes, step
+        if live:
+            self._path = live / trackers.FILE_NAME
+            self._noted = self._notes().get(self._name, -1)
+        if self._noted < 0:  # what is wrong with it is better known now
+            self._begin()
+        else:
+            self.pass_on(0)
+
+    def pass_on(self, end: int) -> None:
+        """Pass on the numbers before a place that the logger does not have."""
+        self._try(lambda: self._pass_on(end))
+
+    def close(self) -> None:
+        """Close the logger."""
+        if self._has_begun:
+            self._try(lambda: self._call("close"))
+
+    def _begin(self) -> None:
+        step = self._resumed_at
+        held = self._call("begin", min(self._noted, step - 1))
+        self._held = self._noted = self._noted if held is None else held
+        self._has_begun = True
+        if self._held > step:
+            self._processes.say(f"{self._name} has steps {step + 1} to {self._held} already; they are not logged again")
+
+    def _pass_on(self, end: int) -> None:
+        if not self._has_begun:
+            self._begin()
+        rows = self._metrics.rows(self._metrics.before(self._held + 1), end)
+        for step, same in groupby(rows, itemgetter(1)):  # where an epoch begins, two rows may have a step
+            self._logger.log(step, {name: value for *_, values in same for name, value in values.items()})
+            self._held = step
+        if self._held > self._noted:
+            self._call("flush", self._held)
+            if self._path:
+                trackers.FORMAT.update(self._path, {"logged": {**self._notes(), self._name: self._held}})
+            self._noted = self._held
+        self._is_failing = False
+
+    def _notes(self) -> dict[str, int]:
+        """Return the last steps of all loggers."""
+        return dict(trackers.FORMAT.found(self._path).get("logged", {})) if self._path else {}
+
+    def _call(self, method: str, *args: int) -> int | None:
+        """Call a method that the logger may have."""
+        return getattr(self._logger, method)(*args) if hasattr(self._logger, method) else None
+
+    def _try(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as error:  # noqa: BLE001  (a tracker that is out of reach ends no training)
+            if not self._is_failing:
+                self._processes.say(
+                    f"loggers: {self._name}: {str(error) or repr(error)}; tried again at the next checkpoint"
+                )
+            self._is_failing = True
+
+
+class Timers:
+    """Hold totals under names: "data" is the time waited for batches, "step" that from a batch to the next."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._totals: dict[str, tuple[int, float]] = {}  # how often, and how many seconds
+        self.samples = 0
+        self._data_seconds = 0.0  # that the last batch was waited for
+        self.pace: float | None = None  # seconds for a batch and its step, lately
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to the total of the name, also if it ends by an exception."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            count, total = self._totals.get(name, (0, 0.0))
+            seconds = self._now() - began
+            self._totals[name] = count + 1, total + seconds
+            if name == DATA:
+                self._data_seconds = seconds
+            elif name == STEP:
+                now, share = self._data_seconds + seconds, 1 / REMEMBERED_STEPS
+                self.pace = now if self.pace is None else (1 - share) * self.pace + share * now
+
+    def line(self) -> dict[str, Any]:
+        """Return all of it, for a file and for a restart."""
+        (steps, step_seconds), (_, data_seconds) = (self._totals.get(name, (0, 0.0)) for name in (STEP, DATA))
+        whole = step_seconds + data_seconds
+        return {
+            "samples": self.samples,
+            "seconds_per_step": round(whole / steps, 6) if steps else None,
+            "samples_per_second": round(self.samples / whole, 3) if whole else None,
+            "timers": {name: [count, round(seconds, 6)] for name, (count, seconds) in self._totals.items()},
+        }
+
+    def restore(self, line: Mapping[str, Any]) -> None:
+        """Continue from what `line` gave."""
+        self.samples = line["samples"]
+        self._totals = {name: (count, seconds) for name, (count, seconds) in line["timers"].items()}

@@ -120,16 +120,15 @@ def size_bytes(tree: Any) -> int:
     return sum(getattr(leaf, "nbytes", 8) for leaf in jax.tree.leaves(tree))
 
 
-def held(leaves: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+def held(tree: Any) -> Any:
     """Return the numbers of all leaves, which stay as they are while the training changes, or donates, the originals.
 
     On a CPU nothing is copied, as Orbax does it too: JAX gives donated memory away only when nobody looks at it.
     """
-    raw = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in leaves]
-    for leaf in raw:
-        if isinstance(leaf, jax.Array):
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.Array) and not _is_key(leaf):
             leaf.copy_to_host_async()
-    return [leaf.copy() if isinstance(leaf, np.ndarray) else np.asarray(leaf) for leaf in raw]
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else on_host(leaf), tree)
 
 
 def restored(array: np.ndarray[Any, Any], row: Row, own: Any) -> Any:
@@ -171,7 +170,8 @@ class Writer(NotedConnection):
 
     def save(self, point: NotedPoint) -> None:
         """Hand over one checkpoint; a kill inside leaves only a draft."""
-        self.complete(self.begin(point), self._fill, _held, size_bytes(point.state))
+        began, size = self.begin(point), size_bytes(point.state)
+        self.complete(began, self._fill, lambda point: replace(point, state=held(point.state)), size)
 
     def _write_state(self, folder: Path, point: NotedPoint) -> None:
         rows, tree = point.notes["leaves"], jax.tree.map(on_host, point.state)
@@ -190,11 +190,6 @@ class Writer(NotedConnection):
         threads = str(len(os.sched_getaffinity(0))) if kinds[0] == "cpu" else "any"  # XLA sums by them
         versions = versions_of("jax", "orbax.checkpoint", "flax", "optax", "grain", "numpy")
         return {**versions, "devices": f"{len(kinds)} x {kinds[0]}", "threads": threads}
-
-
-def _held(point: NotedPoint) -> NotedPoint:
-    leaves, structure = jax.tree.flatten(point.state)
-    return replace(point, state=jax.tree.unflatten(structure, held(leaves)))
 
 
 def write_tree(folder: Path, tree: Any) -> None:

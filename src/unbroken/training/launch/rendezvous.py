@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _NUMBERS = (
 )
 
 
-class Meeting:
+class Meeting(ExitStack):
     """Meet in the folder, and take this task's part in it; ports stay reserved as long as it is open.
 
     With `has_ports`, each rank gets a port of its own, as TensorFlow's workers need it.  Raise SegmentError if this
@@ -36,6 +37,7 @@ class Meeting:
     """
 
     def __init__(self, tasks: int, ranks: int, environment: Mapping[str, str], *, has_ports: bool = False) -> None:
+        super().__init__()
         self._tasks, self._ranks, self._environment = tasks, ranks, environment
         self._task = 0
         self._folder: Path | None = None  # of a task that is alone
@@ -46,14 +48,7 @@ class Meeting:
             self._folder = Path(stop).parent / "ranks"
             self._folder.mkdir(exist_ok=True)
             self._task = _own_number(tasks, environment)
-        self._ports = [reserve_port() for _ in range(1 + (ranks if has_ports else 0))]
-
-    def __enter__(self) -> Meeting:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        for reserved in self._ports:
-            reserved.close()
+        self._ports = [self.enter_context(reserve_port()) for _ in range(1 + (ranks if has_ports else 0))]
 
     def environments(self, is_told_to_leave: Callable[[], bool]) -> list[dict[str, str]] | None:
         """Wait for the others, and return the variables of each rank of this task; None if asked to leave.

@@ -31,8 +31,9 @@ class Workers(Processes):
 
     def __init__(self, rank: int = 0, size: int = 1, strategy: Any = None) -> None:
         super().__init__(rank, size)
-        self._strategy = strategy
-        self._sum = tf.function(self._sum_of_all)
+        self._sum = tf.function(
+            lambda own: strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(tf.identity, args=(own,)), axis=None)
+        )
 
     @classmethod
     def of(cls, models: Sequence[Any], environment: Mapping[str, str] = os.environ) -> Workers:
@@ -74,7 +75,3 @@ class Workers(Processes):
         if self.size == 1:
             return None
         return lambda batch: tf.nest.map_structure(lambda tensor: tensor[self.rank :: self.size], batch)
-
-    def _sum_of_all(self, numbers: Any) -> Any:
-        here = self._strategy.run(tf.identity, args=(numbers,))
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)

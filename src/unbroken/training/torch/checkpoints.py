@@ -26,9 +26,8 @@ from unbroken.training.core.process_group import RankRequest
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.save_schedule import Phase, SaveSchedule, StopRequest
 from unbroken.training.core.validation import Validate
-from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
+from unbroken.training.torch.content import NO_PARTS, Content, Parts
 from unbroken.training.torch.process_group import Ranks
-from unbroken.training.torch.state import one_by_one
 from unbroken.training.torch.writer import TorchWriter
 
 OFTEN = Saves()
@@ -59,12 +58,10 @@ class Checkpoints:
         validate: Validate | Callable[[], Any] | None = None,
         new_schedule: bool = False,
     ) -> None:
-        parts, self.ranks = checked(state, per_rank), Ranks.here()
         self.step, self._is_loaded = 0, False
         self.content = Content(
-            parts,
-            one_by_one(per_rank),
-            self.ranks,
+            state,
+            per_rank,
             notes=lambda: {"position": {"step": self.step}},
             take_notes=self._take_notes,
             where=self._where,
@@ -73,6 +70,7 @@ class Checkpoints:
             validate=validate,
             new_schedule=new_schedule,
         )
+        self.ranks = self.content.ranks
         if self.content.stateful:
             raise TypeError(
                 f"Checkpoints(state={{{next(iter(self.content.stateful))!r}: ...}}) is a StatefulDataLoader, whose "

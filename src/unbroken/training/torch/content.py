@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
@@ -22,14 +22,14 @@ from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.put_back import MODES, Repeated, Switches, put_back
 from unbroken.training.torch.samplers import seed_from
 from unbroken.training.torch.schedules import Replayed
-from unbroken.training.torch.state import Part, RandomGenerator
+from unbroken.training.torch.state import Part, RandomGenerator, local, only, places
 from unbroken.training.torch.stateful_loader import StatefulLoader, is_stateful_loader
 from unbroken.training.torch.unsaved import Unsaved, make_persistent
-from unbroken.training.torch.validation import Weights, non_finite_weight, predicted, weights_of
 
 SWITCHES = "switches"
 
 Parts: TypeAlias = Mapping[str, Part | Sequence[Part]]
+Weights: TypeAlias = Mapping[str, Mapping[str, torch.Tensor]]  # of each part, by name
 NO_PARTS: Parts = MappingProxyType({})
 
 
@@ -47,42 +47,42 @@ def checked(state: Parts, per_rank: Parts) -> dict[str, Part]:
 
 
 class Content:
-    """Hold everything that defines a training, on this rank; `own` names the parts that each rank has for itself.
+    """Hold everything that defines a training, on this rank; each of the ranks has the parts `per_rank` for itself.
 
     `notes` returns what the training adds to a checkpoint, and `take_notes` restores it.  `where` says where the
-    training is, and `leave` ends it with a message.  `loaders` are those of `Training`; those of a loop of the user's
-    own are a part.
+    training is, and `leave` ends it with a message.  Raise TypeError for a part that cannot be saved.
     """
 
     def __init__(  # noqa: PLR0913  (a keyword each)
         self,
-        parts: Mapping[str, Part],
-        own: Collection[str],
-        ranks: Ranks,
+        state: Parts,
+        per_rank: Parts,
         *,
         notes: Callable[[], dict[str, Any]],
         take_notes: Callable[[Mapping[str, Any]], object],
         where: Callable[[], str],
         leave: Callable[[str], NoReturn],
         seed: int = 0,
-        loaders: Sequence[Loaders] = (),
         validate: Validate | Callable[[], Any] | None = None,
         new_schedule: bool = False,
         is_prepared: bool = False,
         must_be_finite: bool = True,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.given, self.ranks, self._seed = parts, ranks, seed
+        own, self.given, self._seed = torch_state.one_by_one(per_rank), checked(state, per_rank), seed
+        self.ranks = ranks = ranks or Ranks.here()  # not before the parts are checked: they talk to each other
         self._notes, self._take_notes, self.where, self.leave = notes, take_notes, where, leave
         self._has_new_schedule, self._must_be_finite = new_schedule, must_be_finite
-        for line in make_persistent(parts, own, ranks.size):
+        for line in make_persistent(self.given, own, ranks.size):
             ranks.say(line)
-        self._generators = {name: part for name, part in parts.items() if isinstance(part, RandomGenerator)}
-        others = {name: part for name, part in parts.items() if not isinstance(part, RandomGenerator)}
+        self._generators = {name: part for name, part in self.given.items() if isinstance(part, RandomGenerator)}
+        others = {name: part for name, part in self.given.items() if not isinstance(part, RandomGenerator)}
         stateful = {name: part for name, part in others.items() if is_stateful_loader(part)}
         self.stateful = {name: StatefulLoader(name, part, seed, ranks.size) for name, part in stateful.items()}
         self.parts = {name: self.stateful.get(name) or torch_state.own_part(part) for name, part in others.items()}
         self.own = {*own, *self.stateful} & self.parts.keys()
-        self._loaders = [*torch_state.only(others, Loaders).values(), *loaders]
+        # Those of `Training` are added by it; those of a loop of the user's own are a part.
+        self.loaders = [*torch_state.only(others, Loaders).values()]
         self.trust = Validation(validate, lambda predict: predicted(predict, self.parts, self._generators))
         self.gradients = Gradients(self.parts)
         self.switches = Switches(self.parts)
@@ -127,7 +127,7 @@ class Content:
 
         Raise TypeError for a loader that is used in a way that no restart can continue; give up for other things.
         """
-        for loaders in self._loaders:
+        for loaders in self.loaders:
             loaders.check_passes()
         for loader in self.stateful.values():
             loader.check_used()
@@ -181,7 +181,7 @@ class Content:
 
     def end_workers(self) -> None:
         """End the worker processes of all loaders, which would outlive this process or keep it alive."""
-        for loaders in self._loaders:
+        for loaders in self.loaders:
             loaders.end_workers()
         for each in self.stateful.values():
             end_workers(each.loader._iterator)
@@ -250,3 +250,54 @@ def _like(parameter: torch.Tensor | None, local: torch.Tensor) -> torch.Tensor:
         return local
     mesh, shape, stride = parameter.device_mesh, parameter.shape, parameter.stride()
     return DTensor.from_local(local.to(parameter.device), mesh, parameter.placements, shape=shape, stride=stride)
+
+
+# --- what a checkpoint is checked by ---
+
+
+def predicted(
+    predict: Callable[[], Any], parts: Mapping[str, object], generators: Mapping[str, RandomGenerator]
+) -> torch.Tensor:
+    """Return every number in a prediction, made in evaluation mode; it leaves modules and generators as they were."""
+    modules = [module for model in only(parts, torch.nn.Module).values() for module in model.modules()]
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        with random_state.all_kept(generators), torch.no_grad():
+            found = [each for _, each in places(predict()) if isinstance(each, torch.Tensor | int | float)]
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+    return torch.cat([torch.empty(0, dtype=torch.float64), *map(_as_numbers, found)])
+
+
+def weights_of(parts: Mapping[str, object]) -> Weights:
+    """Return the weights of each model, as references that follow later changes."""
+    models = only(parts, torch.nn.Module).items()
+    return {name: {key: value.detach() for key, value in model.named_parameters()} for name, model in models}
+
+
+def _as_numbers(value: Any) -> torch.Tensor:
+    """Return a tensor of a prediction as float64 on the CPU."""
+    value = torch.as_tensor(value)
+    real = torch.view_as_real(value) if value.is_complex() else value
+    return real.detach().to(device="cpu", dtype=torch.float64).flatten()
+
+
+def non_finite_weight(weights: Weights) -> str:
+    """Name the first of this rank's weights that hold NaN or infinity; return "" if all are finite."""
+    for name, spread in weights.items():
+        # All are asked before the first answer is read: on a GPU each answer is waited for.
+        own = {key: local(value) for key, value in spread.items()}
+        asked = {key: torch.isfinite(_sum(value)) for key, value in own.items()}
+        doubted = [key for key, is_finite in asked.items() if not is_finite]
+        bad = next((key for key in doubted if not torch.isfinite(own[key]).all()), None)
+        if bad is not None:
+            return f"the weights {name}.{bad} hold NaN or infinity"
+    return ""
+
+
+def _sum(value: torch.Tensor) -> torch.Tensor:
+    """Return the sum, which is not finite if one number is not; this takes a ninth of the time of testing each."""
+    return value.sum(dtype=torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else None)

@@ -48,7 +48,7 @@ _IN_METADATA = {
     "collections": {"OrderedDict"},
 }
 
-Digests = dict[str, FileDigest]
+Digests = dict[str, FileDigest | None]
 Pieces = dict[str, Any]
 Shards = dict[str, torch.Tensor]
 
@@ -66,11 +66,11 @@ def pieces_of(state: Mapping[str, Any], own: Collection[str], ranks: Ranks) -> P
 
 
 def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
-    """Write the pieces of this rank into `draft`, all ranks together; return the digests of its own files.
+    """Write the pieces of this rank into `draft`, all ranks together; return the digests of its own files, if known.
 
     Raise CheckpointError on all ranks if one of them cannot write its shards.
     """
-    made: dict[str, FileDigest | None] = {}
+    made: Digests = {}
     if pieces.get(SHARDS):  # first, because all ranks must come here whatever becomes of their own files
         folder = draft / SHARDS
         with _failures_in(folder):
@@ -82,7 +82,7 @@ def write(pieces: Pieces, draft: Path, ranks: Ranks) -> Digests:
     made[name] = save_verified(pieces[name], draft / name)
     if not ranks.is_first:  # unbroken flushes on the first rank's node
         fs.flush(draft / name)
-    return {name: digest for name, digest in made.items() if digest}
+    return made
 
 
 def read(folder: Path, ranks: Ranks, seed: int) -> dict[str, Any]:

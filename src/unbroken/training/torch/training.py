@@ -19,13 +19,12 @@ from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.validation import Validate
 from unbroken.training.loggers import Logger
 from unbroken.training.torch import state as torch_state
-from unbroken.training.torch.content import NO_PARTS, Content, Parts, checked
+from unbroken.training.torch.content import NO_PARTS, Content, Parts
 from unbroken.training.torch.loader import end_workers
 from unbroken.training.torch.loaders import Loaders, TrackedLoader
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.samplers import NO_END, EpochSteps
 from unbroken.training.torch.schedules import too_short
-from unbroken.training.torch.state import one_by_one
 from unbroken.training.torch.stateful_loader import StatefulLoader, not_resumable
 from unbroken.training.torch.writer import TorchWriter
 
@@ -72,26 +71,24 @@ class Training(Loop):
         new_schedule: bool = False,
         prepare: Callable[[Training], None] | None = None,
     ) -> None:
-        parts = checked(state, per_rank)  # before the ranks talk to each other
-        self._ranks = Ranks.here()
-        self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
-        self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
         self._prepare = prepare
         self._content = Content(
-            parts,
-            one_by_one(per_rank),
-            self._ranks,
+            state,
+            per_rank,
             notes=lambda: {**self._common_state(), "loaders": self._loaders.state_dict()},
             take_notes=self._take_notes,
             where=self._where,
             leave=lambda message: self._leave(Kind.HOPELESS, message),
             seed=seed,
-            loaders=[self._loaders],
             validate=validate,
             new_schedule=new_schedule,
             is_prepared=prepare is not None,
             must_be_finite=bool(guard.finite),
         )
+        self._ranks = self._content.ranks
+        self._log, self._course = MetricsLog(loggers, guard, best), Course(per_step=self._ranks.size)
+        self._loaders = Loaders(seed, ranks=self._ranks, position=self._course.position)
+        self._content.loaders.append(self._loaders)
         self._link = TorchWriter.of(folder, saves, self._content)
         self._resume()
 

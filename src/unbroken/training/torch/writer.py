@@ -21,13 +21,12 @@ from unbroken.training.core.run_directory import connect
 from unbroken.training.core.save_policy import Saves
 from unbroken.training.core.session import Connection
 from unbroken.training.torch import rank_checkpoint
-from unbroken.training.torch.content import Content
+from unbroken.training.torch.content import Content, Weights, non_finite_weight
 from unbroken.training.torch.process_group import Ranks
 from unbroken.training.torch.rank_checkpoint import Digests, Pieces
 from unbroken.training.torch.serialization import digest_of, save_result
 from unbroken.training.torch.snapshot import SnapshotBuffer, snapshot_bytes
 from unbroken.training.torch.state import is_wrapped_by_compile, only, tensor_bytes
-from unbroken.training.torch.validation import Weights, non_finite_weight
 
 # Before the first step nothing is known: optimizers keep about twice the model.
 GUESSED_GROWTH = 3
