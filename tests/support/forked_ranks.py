@@ -1,5 +1,6 @@
 """Ranks that are forks of one process which has imported torch: an attempt begins at once."""
 
+import atexit
 import multiprocessing
 import os
 import runpy
@@ -53,4 +54,7 @@ def _train(root: Path, arguments: Sequence[str], environment: Mapping[str, str])
     os.environ.clear()  # it is that of the moment in which the server of forks was started
     os.environ.update(environment)
     sys.argv[1:] = arguments
-    runpy.run_path(str(root / "program.py"), run_name="__main__")
+    try:
+        runpy.run_path(str(root / "program.py"), run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # as at the end of a process that is no fork
