@@ -27,7 +27,6 @@ else:  # the same code under two names, and a callback of one is none for the ot
     pl = importlib.import_module(next((name for name in NAMES if name in sys.modules), NAMES[1]))
 
 Module = pl.LightningModule
-MODEL_FILE = "model.ckpt"
 
 
 class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
@@ -47,7 +46,6 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
     _loaders: tuple[ResumableLoader, ...] = ()
     _share, _epoch = (0, 1), 0  # this rank and how many there are
     _has_trained = False
-    _logged: Mapping[str, float] = MappingProxyType({})
 
     def loader(self, dataset: Dataset[Any], batch_size: int = 1, **options: Any) -> ResumableLoader:
         """Return a DataLoader like that of `Training.loader`; it begins in mid-epoch without reading what is before."""
@@ -169,16 +167,15 @@ class UnbrokenCallback(Adapter, pl.callbacks.Checkpoint):
             if is_finished:  # the model is whole there, also where ModelParallelStrategy saves its shards
                 strategy: Any = trainer.strategy
                 strategy._save_distributed_checkpoint = False
-                trainer.save_checkpoint(draft / FINAL / MODEL_FILE, weights_only=True)
+                trainer.save_checkpoint(draft / FINAL / "model.ckpt", weights_only=True)
                 strategy._save_distributed_checkpoint = True
 
         self._hand_over(write, self._progress(trainer), is_finished=is_finished)
 
     def _log_changed(self, trainer: pl.Trainer) -> None:
         """Log the values that have changed: Lightning keeps those of an earlier validation among them."""
-        numbers = _numbers(trainer)
-        changed = {name: value for name, value in numbers.items() if self._logged.get(name) != value}
-        self._logged = numbers
+        latest = self._log.metrics.latest
+        changed = {name: value for name, value in _numbers(trainer).items() if latest.get(name) != value}
         self._log.add(trainer.current_epoch, trainer.global_step, changed)
 
     def _progress(self, trainer: pl.Trainer) -> Progress:
