@@ -50,5 +50,7 @@ for _ in unbroken.epochs(small.EPOCHS * small.BATCHES, "steps"):
         accelerator.backward(small.loss_of(model, batch))
         optimizer.step()
         optimizer.zero_grad()
+if accelerator.is_main_process and not started:  # it was finished before
+    small.tell_start(unbroken.step)
 unbroken.finish({"final.pt": accelerator.get_state_dict(model)})
 link_checkpoints()
