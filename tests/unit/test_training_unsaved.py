@@ -194,6 +194,20 @@ class Normalized(nn.Linear):
         return super().forward(inputs)
 
 
+def test_a_view_of_a_weight_is_saved_with_it_and_not_named(tmp_path, capsys) -> None:
+    model = nn.Linear(6, 2)
+    model.seen = model.weight.data[0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    training = Training(state={"model": model, "optimizer": optimizer}, folder=tmp_path, saves=OFTEN)
+    for _ in training.epochs(1):
+        for (inputs,) in training.batches(training.loader(torch.utils.data.TensorDataset(torch.ones(4, 6)), 2)):
+            model(inputs).sum().backward()
+            optimizer.step()
+    training.finish()
+
+    assert "is not saved" not in capsys.readouterr().out
+
+
 def test_a_container_on_a_module_is_named_if_it_changes(tmp_path, capsys) -> None:
     fit(*made(tmp_path / "run", Normalized()))
 

@@ -102,7 +102,7 @@ class Checkpoints:
         self._is_loaded = True
         if self.link:
             if error := self.link.resume(self.content.restore):
-                self._give_up(Kind.BAD_CHECKPOINT, error)
+                self._leave(Kind.BAD_CHECKPOINT, f"{error}, {self._where()}")
             self.content.put_the_rest_back()
             self.step = self.link.import_note.step if self.link.import_note else self.step
         return self.step
@@ -156,7 +156,7 @@ class Checkpoints:
                 "step = checkpoints.load() before the loop"
             )
         if self.link and (unread := self.link.unread_import(LOADING)):
-            self._give_up(Kind.HOPELESS, unread)
+            self.content.give_up(unread)
 
     def _wish(self) -> RankRequest:
         return RankRequest(due=self.ranks.is_first and self.link is not None and self.link.is_save_due(self.step))
@@ -172,9 +172,6 @@ class Checkpoints:
 
     def _where(self) -> str:
         return f"at step {self.step}"
-
-    def _give_up(self, kind: Kind, message: str) -> NoReturn:
-        self._leave(kind, f"{message}, {self._where()}")
 
     def _leave(self, kind: Kind, message: str) -> NoReturn:
         end_as_failed(kind, message, self.link.place if self.link else None, self.content.end_workers)

@@ -88,7 +88,7 @@ class Content:
         self.switches = Switches(self.parts)
         self._unsaved, self._said = Unsaved(self.parts, self.gradients, is_prepared=is_prepared), set[str]()
         self._repeated: Repeated | None = None  # while a restart repeats the beginning of an epoch
-        self._put_rest_back: Callable[[], None] | None = None  # of the checkpoint that was restored
+        self._rest: dict[str, Any] | None = None  # of the checkpoint that was restored, still to be put back
         # Several ranks would all drop out the same.  Not before the first batch: until then a script draws what all
         # of them must have in common, and each segment again, such as the split of its data.
         self._first_seed = self._seed_of_rank(0) if ranks.size > 1 else None
@@ -158,19 +158,8 @@ class Content:
             replayed.put_back()
         self._take_notes(state)
         self.switches.put_back(switches)
-
-        def put_rest_back() -> None:
-            if self._repeated and self._repeated.put_back():
-                self._load_models(folder)
-            if said := self.switches.put_back(switches):
-                self.ranks.say(said)
-            if random:
-                random_state.restore_all(random, self._generators)
-            else:
-                random_state.reseed(seed, self._generators)
-            self.gradients.put_back(gradients)
-
-        self._first_seed, self._put_rest_back = None, put_rest_back
+        self._first_seed = None
+        self._rest = {"folder": folder, "seed": seed, "random": random, "switches": switches, "gradients": gradients}
         return self.trust.validation_error(state["trust"])
 
     def say_once(self, key: str, line: str) -> None:
@@ -189,11 +178,11 @@ class Content:
     @property
     def has_rest_to_put_back(self) -> bool:
         """Return True while a restart repeats what ran before the position from which it resumes."""
-        return self._put_rest_back is not None
+        return self._rest is not None
 
     def begin_repeating(self) -> None:
         """Announce that the script now repeats what it did before the position from which the training resumes."""
-        if self._put_rest_back:
+        if self._rest:
             others = {name: part for name, part in self.parts.items() if not isinstance(part, StatefulLoader | Loaders)}
             self._repeated = Repeated(others)
 
@@ -202,9 +191,17 @@ class Content:
         if self._first_seed is not None:
             random_state.seed_everything(self._first_seed)
             self._first_seed = None
-        if self._put_rest_back:
-            self._put_rest_back()
-            self._put_rest_back = self._repeated = None
+        if rest := self._rest:
+            if self._repeated and self._repeated.put_back():
+                self._load_models(rest["folder"])
+            if said := self.switches.put_back(rest["switches"]):
+                self.ranks.say(said)
+            if rest["random"]:
+                random_state.restore_all(rest["random"], self._generators)
+            else:
+                random_state.reseed(rest["seed"], self._generators)
+            self.gradients.put_back(rest["gradients"])
+            self._rest = self._repeated = None
 
     def _load_models(self, folder: Path) -> None:
         """Give the models the weights of the checkpoint again, which the script has changed since."""

@@ -172,6 +172,8 @@ def _unsaved_on(module: torch.nn.Module) -> Iterator[tuple[str, object, str]]:
     for key in sorted(module._non_persistent_buffers_set):
         yield key, module._buffers.get(key), _BUFFER
     known = [*module._parameters, *module._buffers]
+    in_state = (*module._parameters.values(), *module._buffers.values())
+    saved = {_memory_of(each) for each in in_state if each is not None} - {None}
     is_own = not type(module).__module__.startswith("torch")
     for key, value in vars(module).items():
         if key in _OF_ALL_MODULES or _is_large(value):
@@ -180,7 +182,7 @@ def _unsaved_on(module: torch.nn.Module) -> Iterator[tuple[str, object, str]]:
         if any(isinstance(each, torch.nn.Module) for each in held):
             continue  # all modules are looked at by themselves
         tensors = [each for each in held if isinstance(each, torch.Tensor)]
-        loose = [each for each in tensors if not isinstance(each, torch.nn.Parameter)]
+        loose = [each for each in tensors if not isinstance(each, torch.nn.Parameter) and _memory_of(each) not in saved]
         # `weight` of a weight norm is made of weight_g and weight_v.
         if loose and not is_metric(module) and not any(name.startswith(f"{key}_") for name in known):
             yield key, loose, _TENSOR.format(key)
@@ -188,6 +190,13 @@ def _unsaved_on(module: torch.nn.Module) -> Iterator[tuple[str, object, str]]:
             yield key, value, _CONTAINER
         elif is_own and _is_record(value):
             yield key, vars(value), _CONTAINER
+
+
+def _memory_of(tensor: torch.Tensor) -> int | None:
+    """Return what is equal for two views of one memory; None where that is unknown."""
+    with suppress(RuntimeError, ValueError):  # of a sparse tensor, of one that has no shape yet
+        return local(tensor).untyped_storage().data_ptr() or None
+    return None
 
 
 def _is_large(value: object) -> bool:
