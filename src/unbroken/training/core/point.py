@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ class Point:
     where: str = ""  # in the training
     results: Mapping[str, object] | None = None  # of a training that is finished
     # Known once its save begins:
-    draft: Path = Path()  # the folder to write it into
+    draft: Path = Path(os.devnull)  # the folder to write it into, which is removed if that fails
     began: float = 0.0  # on the monotonic clock
     stall_seconds: float | None = None  # the training has paused, if it is written in the background
 
