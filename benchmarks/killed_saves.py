@@ -37,10 +37,10 @@ def installed() -> list[str]:
     return [name for name in TRAININGS if name not in LIBRARIES or find_spec(LIBRARIES[name])]
 
 
-def killed(name: str, points: int, work: Path) -> None:
+def killed(name: str, points: int, modes: str, work: Path) -> None:
     """Kills one training at up to so many events; its verdicts are in `work`.  SystemExit if it could not be tried."""
     _, result, checkpoints = TRAININGS[name]
-    command = [*CHAOS, "run", f"--work={work}", f"--max-points={points}", "--modes=before,torn,term,unsynced"]
+    command = [*CHAOS, "run", f"--work={work}", f"--max-points={points}", f"--modes={modes}"]
     command += [f"--jobs={os.cpu_count()}", f"--ranks={RANKS.get(name, 1)}"]
     command += [f"--result-file={{out}}/{result}", f"--step-regex={STEP}", "--fail-on=CONTROL_FAIL"]
     command += [f"--checkpoint-glob={{out}}/{checkpoints}"] if checkpoints else []
@@ -53,6 +53,7 @@ if __name__ == "__main__":
     chosen = options(
         __doc__,
         points=(int, 200, "at most so many kills of a training"),
+        modes=(str, "before,torn,term,unsynced", "these ways to end it"),
         programs=(str, ",".join(installed()), "these trainings"),
     )
     needed = {LIBRARIES[name] for name in chosen.programs.split(",") if name in LIBRARIES}
@@ -61,7 +62,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="killed-saves-") as folder:
         names = chosen.programs.split(",")
         for name in names:
-            killed(name, chosen.points, Path(folder, name))
+            killed(name, chosen.points, chosen.modes, Path(folder, name))
         runs = [f"{TRAININGS[name][0]}={Path(folder, name)}" for name in names]
         text = subprocess.run([*CHAOS, "scoreboard", *runs], capture_output=True, text=True, check=True).stdout
     # The versions are said once, above the table.
