@@ -19,10 +19,11 @@ from unbroken.copies import replica, transfer
 from unbroken.copies.replica import NOTE, Note, read_note, write_note
 from unbroken.copies.transfer import Transfer
 from unbroken.errors import CheckpointError, ConfigError, ForeignFolderError
-from unbroken.job import copier, publisher
+from unbroken.job import copier
 from unbroken.job.lifecycle import run_segment
 from unbroken.job.publisher import Publisher
 from unbroken.plan.plan import Plan
+from unbroken.store import checkpoint as checkpoint_store
 from unbroken.store.checkpoint import Checkpoint
 from unbroken.store.checkpoints import Store
 from unbroken.store.history import EndKind
@@ -93,7 +94,7 @@ def test_a_checkpoint_that_is_too_young_is_left_out_but_for_its_pieces_and_the_l
     base: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as ahead:  # of a node whose clock is ahead, which stops no further copies
-        ahead.setattr(publisher, "utc_now", lambda: utc_text(time.time() + 86400))
+        ahead.setattr(checkpoint_store, "utc_now", lambda: utc_text(time.time() + 86400))
         step(base, backup, 1, every_minutes=60)
     for segment in range(2, GOAL + 1):
         step(base, backup, segment, every_minutes=60)
