@@ -61,6 +61,7 @@ SCALED: Mapping[str, Mapping[str, str]] = {
         "16G": "200M",
         "4:0:0": "5",
         "/opt/group/modules": "@scratch@/modules",
+        "srun namd3": "srun md3",
     },
     "r_sweep": {"04:00:00": "5"},
     "singularity_restarts": {"gpu:1": "gpu:fake:1", "60:0:0": "5"},
@@ -211,8 +212,8 @@ def test_a_script_of_matlab_comes_to_the_same_place(site: Site) -> None:
 
 
 def test_an_array_of_namd_comes_to_the_restart_file_of_its_last_task(site: Site) -> None:
-    """NAMD is in no registry: a program that reads the same words and file."""
-    site.program("bin/namd3", NAMD)
+    """NAMD is in no registry, and has a preset: a program without one that reads the same words and file."""
+    site.program("bin/md3", NAMD)
     site.work.write("scratch/modules/NAMD/3.0.1-gpu", f"#%Module\nprepend-path PATH {site.scratch / 'bin'}\n")
     put(site, "namd_array", **{"run.namd": "outputname run\nseed 12345\nrun 100\n"})
 
