@@ -205,12 +205,14 @@ def test_of_a_folder_where_orbax_was_killed_in_a_save_the_newest_complete_step_i
     from unbroken.engines.jax.engine import orbax_steps, why_incomplete
 
     code = f"""
-import os, signal, jax.numpy as jnp, orbax.checkpoint as ocp
+import glob, os, signal, jax.numpy as jnp, orbax.checkpoint as ocp
 manager = ocp.CheckpointManager({str(tmp_path / "steps")!r})
 manager.save(10, args=ocp.args.StandardSave({{"weights": jnp.ones(10)}}))
 manager.wait_until_finished()
 manager.save(20, args=ocp.args.StandardSave({{"weights": jnp.ones(40_000_000)}}))
 print(manager.latest_step(), flush=True)
+while not glob.glob({str(tmp_path / "steps" / "20*")!r}):
+    pass
 os.kill(os.getpid(), signal.SIGKILL)
 """
     told = {**os.environ, "JAX_PLATFORMS": "cpu"}

@@ -23,6 +23,7 @@ import grain  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+import orbax.checkpoint  # noqa: E402
 from flax import nnx  # noqa: E402
 
 from unbroken.errors import CheckpointError, SegmentError, StorageError  # noqa: E402
@@ -299,6 +300,29 @@ def test_without_a_folder_it_trains_from_start_to_end(capsys: pytest.CaptureFixt
     training.finish()
     assert (seen, training.step, float(training.state["a"]), training.resumed) == ([0, 1, 2, 3], 4, 4.0, False)
     assert "nothing is saved" in capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_results_are_equal_for_equal_arrays_wherever_they_are_written(tmp_path: Path) -> None:
+    for folder in ("one", "other"):
+        code = f"""
+import jax.numpy as jnp
+from unbroken.training.jax import Training
+training = Training({{"a": jnp.zeros(())}}, folder={str(tmp_path / folder)!r})
+for step in training.steps(2):
+    training.update({{"a": training.state["a"] + 1}})
+training.finish({{"model": {{"a": training.state["a"], "nothing": jnp.ones((0, 2))}}, "empty": {{}}}})
+"""
+        run_code(code, JAX_PLATFORMS="cpu")
+    one, other = (
+        {str(path.relative_to(final)): path.read_bytes() for path in final.rglob("*") if path.is_file()}
+        for final in (tmp_path / "one" / "final" / "model", tmp_path / "other" / "final" / "model")
+    )
+    model = orbax.checkpoint.StandardCheckpointer().restore(tmp_path / "one" / "final" / "model")
+
+    assert one == other
+    assert len(one) >= 4
+    assert (model["a"], model["nothing"]) == (2.0, None)
 
 
 @pytest.mark.process

@@ -6,6 +6,7 @@ changes the types of what is computed from it, nor that an array was free to mov
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -182,8 +183,9 @@ class Writer(NotedConnection):
             _read_back(folder, rows, tree)
 
     def _write_result(self, path: Path, content: object) -> None:
-        """Write a pytree, or the arrays of NNX objects, as a folder of Orbax."""
-        write_tree(path, jax.tree.map(on_host, State(content).tree))
+        """Write a pytree, or the arrays of NNX objects, as a folder of Orbax, which is equal for equal arrays."""
+        write_tree(path, jax.tree.map(on_host, State(content).tree), is_result=True)
+        _forget_time_and_place(path)
 
     def _made_with(self) -> dict[str, str]:
         kinds = [device.device_kind for device in jax.local_devices()]
@@ -192,17 +194,27 @@ class Writer(NotedConnection):
         return {**versions, "devices": f"{len(kinds)} x {kinds[0]}", "threads": threads}
 
 
-def write_tree(folder: Path, tree: Any) -> None:
+def write_tree(folder: Path, tree: Any, *, is_result: bool = False) -> None:
     """Write a pytree of numpy arrays into a new folder, as `ocp.StandardCheckpointer` reads it.
 
+    In a result each array has files of its own name; in a checkpoint they share some, whose names differ each time.
     Raise StorageError if the disk has no room for it.
     """
     tree = jax.tree.map(lambda array: array if array.size else None, tree)  # Orbax refuses what holds no numbers
     if jax.tree.leaves(tree):
         # Compressing weights takes longer than writing them, and the training waits for the processor.
-        handler = ocp.PyTreeCheckpointHandler(use_compression=False)
+        handler = ocp.PyTreeCheckpointHandler(use_compression=False, use_ocdbt=not is_result)
         with fs.room_errors(folder.parent, size_bytes(tree)), ocp.Checkpointer(handler) as checkpointer:
             checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(tree))
+
+
+def _forget_time_and_place(folder: Path) -> None:
+    """Take out of a folder of Orbax when and where it was written, which its readers need not know."""
+    if (metadata := folder / "_CHECKPOINT_METADATA").exists():  # there is no folder for a tree without numbers
+        told = json.loads(metadata.read_text())
+        metadata.write_text(json.dumps({key: None if key.endswith("_nsecs") else told[key] for key in told}))
+    if (committed := folder / "commit_success.txt").exists():
+        committed.write_text("Checkpoint commit was successful")
 
 
 def read_tree(folder: Path, rows: Sequence[Row], tree: Any) -> list[np.ndarray[Any, Any]]:
