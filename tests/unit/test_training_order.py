@@ -54,6 +54,27 @@ def test_fewer_samples_than_ranks_join_the_step_before():
     assert one_step(11, 5, 2, 2) == ([[10], [10]], 3)  # there is no step before
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_an_order_of_whole_batches_of_one_kind_gives_each_rank_batches_of_one_kind(ranks):
+    kinds, size = [number % 3 for number in range(70)], 4
+
+    def by_kind(generator):
+        mixed = torch.randperm(len(kinds), generator=generator).tolist()
+        of_kind = [[index for index in mixed if kinds[index] == kind] for kind in range(3)]
+        batches = [each[at : at + size] for each in of_kind for at in range(0, len(each) - size + 1, size)]
+        chosen = torch.randperm(len(batches), generator=generator).tolist()
+        return [index for number in chosen for index in batches[number]]
+
+    made = [Loaders(3).loader(kinds, size, order=by_kind, drop_last=True) for _ in range(ranks)]
+    for rank, loader in enumerate(made):
+        loader.share_with(rank, ranks)
+    found = [[batch.tolist() for batch in loader] for loader in made]
+
+    assert all(len(set(batch)) == 1 for batches in found for batch in batches)
+    assert {len(batches) for batches in found} == {16 // ranks}
+    assert len({kind for batches in found for (kind, *_) in batches}) == 3
+
+
 def test_drop_last_leaves_out_what_is_not_enough_for_all_ranks():
     assert one_step(23, 5, 2, 2, drop_last=True) == ([[10, 11, 12, 13, 14], [15, 16, 17, 18, 19]], 4)
     assert [len(steps_of(23, 5, place, 3, drop_last=True)[0]) for place in (0, 1, 2)] == [1, 1, 0]
