@@ -609,3 +609,20 @@ def test_every_optimizer_of_torch_goes_on_exactly(tmp_path: Path, dtype: torch.d
             assert all(map(torch.equal, parameters, others)), (kind, options)
             tried.append(kind)
     assert len(set(tried)) >= 10, tried
+
+
+def test_a_generator_that_each_rank_has_for_itself_is_among_the_random_numbers_of_its_file() -> None:
+    dice = torch.Generator().manual_seed(7)
+    content = Content(
+        {"model": torch.nn.Linear(2, 1)},
+        {"dice": dice},
+        notes=dict,
+        take_notes=lambda notes: None,
+        where=lambda: "",
+        leave=pytest.fail,
+        ranks=Ranks(1, 2),
+    )
+    mine = content.pieces()["ranks/00001.pt"]
+
+    assert torch.equal(mine["random"]["generators"]["dice"], dice.get_state())
+    assert mine["parts"] == {}
