@@ -2,12 +2,15 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unbroken.errors import FormatError
 from unbroken.training.core.metrics import Metrics
+from unbroken.training.core.metrics_log import FILE_NAME, MetricsLog
 
 Logged = list[tuple[int, bool, list[tuple[str, float]]]]
 # A metric may have the name of a column.
@@ -65,3 +68,14 @@ def test_a_name_of_a_column_is_a_column_of_its_own() -> None:
     metrics = Metrics()
     metrics.add(0, 1, {"epoch": 0.5})
     assert metrics.to_csv() == "epoch,step,epoch\n0,1,0.5\n"
+
+
+def test_a_checkpoint_of_an_adapter_in_an_earlier_format_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('{"step": 3, "names": [], "values": []}')
+
+    with pytest.raises(
+        FormatError, match=r"unbroken_metrics\.json: found format .*, unbroken .* reads 2; .*"
+    ) as refused:
+        MetricsLog().read(tmp_path)
+
+    assert "\n" not in str(refused.value)
